@@ -78,6 +78,18 @@ class Failpoint(enum.Enum):
     REMOVAL_BEGUN = "a table says that it is being removed, and no writer commits to it"
     TABLE_REMOVED = "one of a stream's tables is gone"
     PART_REMOVED = "a part of a removed connection is gone, and its definition is there"
+    ROWS_TAKEN_OUT = "rows to be erased are left out of new files, which no log names"
+    KEYS_SUPPRESSED = (
+        "records of the keys to be erased are not stored again; the rows are still there"
+    )
+    ROWS_ERASED = (
+        "one of a stream's tables is without the erased rows; its older versions have them"
+    )
+    OLD_FILES_REMOVED = "no file of a table has erased rows; its log may have bounds of them"
+    CHECKPOINT_WRITTEN = (
+        "a checkpoint has all of a table, and the older entries of its log are there"
+    )
+    LOG_CUT = "a table has no older version any more"
     VACUUM_PLANNED = "the files that no version within the retention needs are known; all exist"
 
 

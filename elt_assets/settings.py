@@ -72,6 +72,8 @@ class _CatalogSettings(BaseModel):
     """Database of a table, or schema in Unity Catalog: a template with {connection} and {namespace}."""
     dead_letters: bool = False
     """Whether dead letters are registered too."""
+    comments: bool = True
+    """Whether entries show the comments of tables and columns."""
 
 
 class GlueSettings(_CatalogSettings):

@@ -32,12 +32,14 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "partitions": "List the partitions of a stream that its source has.",
         "sync": "Sync the streams of a connection, with a live progress bar.",
         "status": "Show the last sync of each stream, its table and its state.",
+        "sql": "Run a query over the tables; nothing can be changed.",
         "state": "Show, set, restore or reset the state of a stream.",
         "reset": "Make streams start again, with or without their rows.",
         "dbt-sources": "Write the tables as sources of dbt.",
         "replay": "Process the records of the dead letter tables again.",
         "remove": "Remove a connection or a stream, with its tables or without them.",
         "move": "Move all tables of the lake to another root.",
+        "erase": "Remove rows from a table and all that the lake keeps of them.",
         "rename": "Move a stream's table and state to the names that defs.yaml has now.",
     }
 )

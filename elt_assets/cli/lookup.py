@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 import json
 from collections.abc import Collection
 from pathlib import Path
@@ -17,6 +18,8 @@ from elt_assets.pipeline.stream import ConnectionStream, default_key
 from elt_assets.protocol.catalog import Catalog, StreamId, stream_names
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.references import keep_file_field, resolve_paths
+from elt_assets.settings import settings
+from elt_assets.storage.location import Location
 
 
 def find_stream(connection: str, streams: Collection[StreamId], name: str) -> StreamId:
@@ -121,3 +124,16 @@ def read_text(path: Path, label: str, guidance: str) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise ConfigError(f"{label} cannot be read: {reason}", guidance=guidance) from None
+
+
+def find_lake() -> Location:
+    """Return the root of the tables of the project, as `project_lake`; without Dagster, if no resource of the
+    project says where it is.
+
+    Raises:
+        ConfigError: see `project_lake`.
+    """
+    if settings().resources is None:
+        return Location.parse(paths.lake())
+    lake: Location = importlib.import_module("elt_assets.orchestration.io_manager").project_lake()
+    return lake

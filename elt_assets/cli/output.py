@@ -54,6 +54,16 @@ class Output:
         return not (self._machine or self._verbose)
 
     @property
+    def asks(self) -> bool:
+        """Return whether somebody can answer a question: at a terminal, and not for machines."""
+        return not self._machine and sys.stdin.isatty()
+
+    @property
+    def is_machine(self) -> bool:
+        """Return whether the answer is JSON, for machines."""
+        return self._machine
+
+    @property
     def is_verbose(self) -> bool:
         """Return whether the details of connectors' logs are shown."""
         return self._verbose

@@ -31,7 +31,7 @@ from elt_assets.runner.kinds import KINDS
 from elt_assets.runner.packages import environment_folder, is_installed, remove_environment
 
 _RELEASE_SECONDS = 60
-_KINDS = ("table", "history", "dead_letter", "documents")
+_KINDS = ("table", "history", "dead_letter", "documents", "erasures")
 
 
 @dataclass
@@ -174,6 +174,11 @@ class Removal:
             self.out.warn(
                 f"only the lake {lake} of this environment is looked at; tables of the other environments "
                 f"({', '.join(others)}) stay, unless you first run this with ELT_ENV and --data for each"
+            )
+        if any(part.kind == "erasures" for part in stored):
+            self.out.warn(
+                "with the tables goes what `elt erase` has noted: if the connection is made again, a source "
+                "that still has the erased rows sends them again"
             )
         elsewhere = [asset.name for asset in self.assets if asset.connection.destination]
         if elsewhere:

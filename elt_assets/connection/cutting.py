@@ -51,10 +51,10 @@ def plan_without_stream(place: ConnectionPlace, stream: StreamId) -> list[FileCh
     """
     changes = []
     for path in list_overlays(place):
-        text = _cut_stream(path, _of_overlay(place), stream)
+        text = _cut_stream(path, _select_in_overlay(place), stream)
         if text is not None:
             changes.append(FileChange(path, text))
-    text = _cut_stream(place.file, _of_definition(place), stream)
+    text = _cut_stream(place.file, _select_in_definition(place), stream)
     if text is None and not changes:
         raise ConfigError(
             f"{place.file} does not have the stream {str(stream)!r} in its `streams`",
@@ -74,9 +74,9 @@ def plan_without_connection(place: ConnectionPlace) -> list[FileChange]:
     for path in list_overlays(place):
         if place.is_alone:
             changes.append(FileChange(path, None))
-        elif (text := _cut_document(path, _of_overlay(place))) is not None:
+        elif (text := _cut_document(path, _select_in_overlay(place))) is not None:
             changes.append(FileChange(path, text))
-    text = None if place.is_alone else _cut_document(place.file, _of_definition(place))
+    text = None if place.is_alone else _cut_document(place.file, _select_in_definition(place))
     return [*changes, FileChange(place.file, text), FileChange(place.catalog, None)]
 
 
@@ -89,11 +89,11 @@ _Selection = Callable[[int, Any], bool]
 """Whether a document of a file, by its number and its value, is of the connection."""
 
 
-def _of_definition(place: ConnectionPlace) -> _Selection:
+def _select_in_definition(place: ConnectionPlace) -> _Selection:
     return lambda number, _: number == place.document
 
 
-def _of_overlay(place: ConnectionPlace) -> _Selection:
+def _select_in_overlay(place: ConnectionPlace) -> _Selection:
     def is_own(_: int, document: Any) -> bool:
         attributes = document.get("attributes") if isinstance(document, Mapping) else None
         name = attributes.get("name") if isinstance(attributes, Mapping) else None

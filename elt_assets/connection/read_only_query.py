@@ -1,6 +1,7 @@
-"""What the query of an `sql` rule may do: compute from the rows of its own table, and nothing else.
+"""What the SQL that people write may do: compute from the rows of its own table, and nothing else.
 
-`checks` calls it for each `sql` rule when a connection is loaded.
+`checks` calls `check_query` for each `sql` rule when a connection is loaded; `elt erase` has its condition
+from `check_condition`.
 
 A query of Spark can run programs (`transform … using`, `reflect`), read files (``text.`/path` ``), other
 tables and variables of the environment (`${env:NAME}`), partly while Spark only analyses it. So it is decided
@@ -16,7 +17,8 @@ runs: comments, `${…}`, quoted and qualified names of functions.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -125,6 +127,77 @@ def check_query(query: str) -> str:
             "compute values from them"
         )
     return _leave_out_comments(text, tokens).replace(_STAND_IN, TABLE)
+
+
+_SELECT = f"select * from {TABLE} where (\n"  # noqa: S608 - what follows is checked
+
+
+@dataclass(frozen=True)
+class SqlCondition:
+    """A condition on the columns of one row."""
+
+    sql: str  # without comments
+    columns: frozenset[str]  # the names of the top-level columns that it names
+    literals: frozenset[str]  # the texts that it compares with
+    # Columns that must have one of some values in each row that meets it: texts or integers.
+    equal: Mapping[str, Sequence[str | int]]
+
+
+def check_condition(text: str) -> SqlCondition:
+    """Return a condition that tests one row by its own columns.
+
+    Raises:
+        ValueError: it is not one, names no column, or does what `check_query` refuses. The message says what
+            was found.
+    """
+    import sqlglot  # noqa: PLC0415
+    from sqlglot import exp  # noqa: PLC0415
+
+    if TABLE in text:
+        raise ValueError("it is a query, and not a condition")
+    query = check_query(f"{_SELECT}{text}\n)")
+    select = sqlglot.parse_one(query.replace(TABLE, _STAND_IN), read="spark")
+    where = select.args.get("where")
+    clauses = {name for name, value in select.args.items() if value} - {"expressions", "where"}
+    if (
+        where is None
+        or not isinstance(where.this, exp.Paren)
+        or not clauses <= {"from", "from_", "kind"}
+    ):
+        raise ValueError("it is not one condition; write what a `where` of SQL has")
+    condition = where.this.this
+    if next(condition.find_all(exp.Query), None) is not None:
+        raise ValueError("it has a query in it; a condition tests one row by its own columns")
+    if next(condition.find_all(exp.AggFunc, exp.Window), None) is not None:
+        raise ValueError("it has a function of several rows; a condition tests one row")
+    columns = frozenset(column.parts[0].name for column in condition.find_all(exp.Column))
+    if not columns:
+        raise ValueError("it names no column, so it is the same for all rows")
+    literals = frozenset(literal.name for literal in condition.find_all(exp.Literal))
+    return SqlCondition(
+        query[len(_SELECT) : -2], columns, literals, dict(_find_equalities(condition))
+    )
+
+
+def _find_equalities(condition: Expr) -> Iterator[tuple[str, Sequence[str | int]]]:
+    """Yield the columns that a condition compares with values on its top level."""
+    from sqlglot import exp  # noqa: PLC0415
+
+    for part in condition.flatten() if isinstance(condition, exp.And) else (condition,):
+        sides: Sequence[Expr] = ()
+        if isinstance(part, exp.EQ):
+            sides = (part.this, part.expression)
+        elif isinstance(part, exp.In) and part.expressions:
+            sides = (part.this, *part.expressions)
+        columns = [side for side in sides if isinstance(side, exp.Column) and len(side.parts) == 1]
+        values = [side for side in sides if isinstance(side, exp.Literal)]
+        if len(columns) == 1 and len(values) == len(sides) - 1 > 0:
+            is_known = all(value.is_string or value.is_int for value in values)
+            if is_known:
+                yield (
+                    columns[0].name,
+                    [value.name if value.is_string else int(value.name) for value in values],
+                )
 
 
 def _leave_out_comments(text: str, tokens: Sequence[Token]) -> str:

@@ -150,6 +150,7 @@ CHANGED_FIELDS = "elt/changed_fields"
 """Number of records by field, and by what was changed in it, as `NULLED DESTINATION_TYPECAST_ERROR`; absent
 if nothing was changed."""
 REJECTED_REASONS = "elt/rejected_reasons"
+SUPPRESSED = "elt/records_suppressed"
 """Number of rejected records by reason; absent if there are none."""
 UNMENTIONED = "elt/unmentioned"
 """Description of what the source sent if it sent no message about the stream; absent if it sent one."""
@@ -171,6 +172,7 @@ _FIGURES = {
     "undeclared": UNDECLARED,
     "changed_fields": CHANGED_FIELDS,
     "rejected_reasons": REJECTED_REASONS,
+    "suppressed": SUPPRESSED,
 }
 """Attributes of `SyncFigures`, and their metadata keys in the public contract."""
 MAX_SENTENCES, MAX_LENGTH = 20, 300
@@ -198,7 +200,7 @@ def figures_of(metadata: Mapping[str, Any]) -> SyncFigures:
 def figures_metadata(figures: SyncFigures) -> dict[str, Any]:
     """Return the metadata of a sync's figures."""
     values = {key: getattr(figures, name) for name, key in _FIGURES.items()}
-    optional = (RECORDS_FILTERED, DOCUMENTS, DOCUMENT_BYTES)
+    optional = (RECORDS_FILTERED, SUPPRESSED, DOCUMENTS, DOCUMENT_BYTES)
     losses = (UNDECLARED, REJECTED_REASONS, CHANGED_FIELDS)
     return {
         **{

@@ -1,6 +1,6 @@
 """Tables of streams whose names have changed: found before a sync or a change of state, and moved.
 
-`planning` and `states` find them; `elt rename` moves them.
+`planning` and `states` find them; `elt rename` moves them. `erasing`, too, refuses to work beside a run.
 """
 
 from __future__ import annotations

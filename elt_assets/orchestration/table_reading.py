@@ -36,7 +36,7 @@ from elt_assets.orchestration.io_manager import (
 from elt_assets.orchestration.metadata import POSITION, PRIMARY_KEY, table_identity, unwrap
 from elt_assets.orchestration.resources import SPARK_KEY, spark_provider
 from elt_assets.orchestration.table_events import choose, find_relation
-from elt_assets.pipeline.stream import table_of, tables_with_documents
+from elt_assets.pipeline.table_names import table_of, tables_with_documents
 
 Frame = TypeVar("Frame")
 AnyKey: TypeAlias = str | Sequence[str] | dg.AssetKey

@@ -49,6 +49,7 @@ class SyncFigures:
     changed_fields: Mapping[str, int] = field(default_factory=dict)
     # number of rejected records by reason
     rejected_reasons: Mapping[str, int] = field(default_factory=dict)
+    suppressed: int = 0  # committed or rejected, and not stored (`elt erase --suppress`)
 
     @property
     def rate(self) -> float:
@@ -59,6 +60,7 @@ class SyncFigures:
         self.committed += commit.records
         self.rejected += commit.rejected
         self.changed += commit.changed
+        self.suppressed += commit.suppressed
         for name, counts in _add_counts(self, commit).items():
             setattr(self, name, counts)
 
@@ -74,6 +76,7 @@ class SyncFigures:
             documents=self.documents + other.documents,
             document_bytes=self.document_bytes + other.document_bytes,
             seconds=self.seconds + other.seconds,
+            suppressed=self.suppressed + other.suppressed,
             **_add_counts(self, other),
         )
 
@@ -110,6 +113,11 @@ def describe_losses(figures: SyncFigures) -> Iterator[str]:
 
     Values that a log of changes leaves out are not named: their rows get those of the former version.
     """
+    if figures.suppressed:
+        yield (
+            f"{figures.suppressed:,} of {figures.read:,} records are not stored: their keys were erased and "
+            "are suppressed (`elt erase --suppress`)"
+        )
     lines = [*_describe_changes(figures), *_describe_rejections(figures)]
     yield from lines[:MAX_LINES]
     if len(lines) > MAX_LINES:

@@ -1,11 +1,9 @@
-"""One stream of a connection: its settings, tables and asset key; and the table of any asset by its key.
+"""One stream of a connection: its settings, tables and asset key.
 
-`validation` makes a `ConnectionStream`, and `pipeline`, `orchestration` and `cli` work with it;
-`orchestration.table_reading` finds tables.
+`validation` makes a `ConnectionStream`, and `pipeline`, `orchestration` and `cli` work with it.
 
 First the columns that its `partition_by` and `cluster_by` name, checked against the catalog; then the levels
-of its key and its table's path, and `ConnectionStream`; then `table_of`, which finds the table of any asset
-by its key.
+of its key and its table's path, and `ConnectionStream`.
 """
 
 from __future__ import annotations
@@ -23,8 +21,6 @@ from elt_assets.connection import (
     Stream,
     as_landed,
     field_selection,
-    list_places,
-    load_connection,
 )
 from elt_assets.connection.automation import RunControls
 from elt_assets.connection.partitions import has_window
@@ -33,12 +29,11 @@ from elt_assets.connection.stream_settings import join_names, resolve_conditions
 from elt_assets.errors import ConfigError
 from elt_assets.lake.columns import from_json_schema
 from elt_assets.lake.columns.logical_types import JSONS, Column, Scalar, column_type, describe_type
-from elt_assets.lake.columns.names import RESERVED_COLUMNS, is_column_name, table_name
+from elt_assets.lake.columns.names import RESERVED_COLUMNS, is_column_name
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
-from elt_assets.lake.delta.opening import is_table
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.write.companions import SUFFIXES, StreamTables, app_id, refuse_foreign
-from elt_assets.lake.write.paths import TableNames, TablePath, TablePaths, find_table, open_tables
+from elt_assets.lake.write.companions import StreamTables, app_id, refuse_foreign
+from elt_assets.lake.write.paths import TableNames, TablePath, TablePaths, open_tables
 from elt_assets.lake.write.stored_stream import StoredStream
 from elt_assets.lake.write.sync_columns import column_at, column_path
 from elt_assets.pipeline.row_conditions import RowCondition, compile_conditions
@@ -407,43 +402,10 @@ class ConnectionStream:
         return stored
 
 
-def table_of(lake: Location, key: Sequence[str]) -> Location:
-    """Return the location of an asset's table."""
-    place = _find(lake, key)
-    stem, suffix = _companion(key[-1])
-    if suffix and not is_table(place):
-        return _find(lake, [*key[:-1], stem]).add_suffix(suffix)
-    return place
+def read_key_salt() -> tuple[bytes, str]:
+    """Return the salt with which keys are hashed that are not stored again, and its fingerprint.
 
-
-def tables_with_documents(lake: Location, key: Sequence[str]) -> list[Location]:
-    """Return the locations of the tables that may have the documents of an asset's rows.
-
-    Those of a companion's rows are below the stream's own table.
+    It is that of hashed fields.
     """
-    stem, suffix = _companion(key[-1])
-    places = [table_of(lake, key)]
-    return [*places, table_of(lake, [*key[:-1], stem])] if suffix and stem else places
-
-
-def _find(lake: Location, key: Sequence[str]) -> Location:
-    own = lake.child(*key)
-    if len(key) < 2:
-        return own
-    connection, *namespaces, name = key
-    namespace = connection
-    place = next((place for place in list_places() if place.name == connection), None)
-    if place is not None:
-        loaded = load_connection(place)
-        namespace, stream = loaded.lake_namespace, StreamId(name, *namespaces[:1])
-        if len(namespaces) < 2 and any(settings.id == stream for settings in loaded.streams):
-            return find_table(lake, table_path(loaded, stream), app_id(key))
-    if is_table(own):  # of an asset that is no stream
-        return own
-    return lake.child(namespace, *map(table_name, namespaces), table_name(name))
-
-
-def _companion(name: str) -> tuple[str, str]:
-    """Return a table's stream name and its companion suffix, which is empty for the stream's own table."""
-    suffix = next((suffix for suffix in SUFFIXES.values() if name.endswith(suffix)), "")
-    return name.removesuffix(suffix), suffix
+    salt = hash_salt()
+    return salt, paths.fingerprint(salt)

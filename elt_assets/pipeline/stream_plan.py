@@ -25,7 +25,7 @@ from elt_assets.lake.write.companions import StreamTables
 from elt_assets.lake.write.stored_stream import Generations, RefreshMode, next_sync_id
 from elt_assets.lake.write.sync_columns import WriteSpec
 from elt_assets.pipeline.contracts import refuse_violations
-from elt_assets.pipeline.stream import ConnectionStream, refuse_decimals
+from elt_assets.pipeline.stream import ConnectionStream, read_key_salt, refuse_decimals
 from elt_assets.protocol.catalog import INCREMENTAL, ConfiguredStream, StreamId
 from elt_assets.protocol.message_rules import stream_of
 from elt_assets.protocol.messages import State
@@ -168,6 +168,7 @@ class StreamPlan:
             intent=self.intent,
             conditions=self.asset.conditions_text,
             keeps_undeclared=settings.on_undeclared == "keep",
+            key_salt=read_key_salt,
         )
 
 

@@ -47,6 +47,8 @@ class Committed:
     changed_fields: Mapping[str, int] = field(default_factory=dict)
     # number of rejected records by reason
     rejected_reasons: Mapping[str, int] = field(default_factory=dict)
+    # number of records among `records` and `rejected` that are not stored: their keys were erased for good
+    suppressed: int = 0
 
 
 class Sink(Protocol):

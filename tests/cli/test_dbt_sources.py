@@ -73,6 +73,31 @@ def test_sources_have_columns_and_asset_keys(crm: Project, elt: Elt) -> None:
     assert elt("dbt-sources", "--output", "-") == text
 
 
+def test_sources_are_where_the_catalog_has_the_tables(
+    crm: Project, elt: Elt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {
+        "type": "unity",
+        "url": "https://host",
+        "catalog": "main",
+        "database": "l_{namespace}",
+    }
+    monkeypatch.setenv("ELT_CATALOG", json.dumps(settings))
+    crm.amend("crm", prefix="Crm_")
+    elt("dbt-sources")
+    plain, named = yaml.safe_load(Path("sources.yml").read_text())["sources"]
+    assert (plain["database"], plain["schema"]) == ("main", "l_crm")
+    assert (named["database"], named["schema"]) == ("main", "l_crm_eu_west")
+    assert [(t["name"], t.get("identifier")) for t in plain["tables"]] == [
+        ("Crm_users", "crm_users"),
+        ("Crm_users_history", "crm_users_history"),
+    ]
+    assert "identifier" not in named["tables"][0]
+    settings = {"type": "hive", "uri": "thrift://host", "database": "a.b"}
+    monkeypatch.setenv("ELT_CATALOG", json.dumps(settings))
+    assert elt("dbt-sources") and elt.json("dbt-sources")["sources"][0]["schema"] == "crm"
+
+
 def test_the_root_of_the_lake_can_be_a_template(crm: Project, elt: Elt) -> None:
     elt("dbt-sources", "--lake", "{{ env_var('LAKE') }}/")
     paths = [

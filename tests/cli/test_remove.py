@@ -1,4 +1,4 @@
-"""`elt remove`: what is there is shown, and goes or stays as it is said; a killed removal can be finished."""
+"""`elt remove`: what there is, goes or stays as it is said, and a killed removal can be finished."""
 
 from __future__ import annotations
 
@@ -118,9 +118,9 @@ def test_the_tables_stay_unless_it_is_said_and_are_continued(own: Project, elt: 
     sync(own)
     folder = own.root / "defs" / "scripted"
     definition = (folder / "defs.yaml").read_text()
-    shown = elt.json("remove", "scripted")
-    assert (parts(shown), shown["removed"]) == ({"data": False, "definition": True}, False)
-    (data,) = (part for part in shown["parts"] if part["part"] == "data")
+    answer = elt.json("remove", "scripted")
+    assert (parts(answer), answer["removed"]) == ({"data": False, "definition": True}, False)
+    (data,) = (part for part in answer["parts"] if part["part"] == "data")
     files = [path for path in (own.home / "lake").rglob("*") if path.is_file()]
     assert data["bytes"] == sum(path.stat().st_size for path in files)
     assert "1 × table, 1 × history, 1 × dead_letter" in data["where"]
@@ -206,8 +206,8 @@ def test_schedules_credentials_and_states_of_a_connection_go(own: Project, elt: 
     with dg.DagsterInstance.from_config(str(own.home)) as instance:
         for name in ("scripted_schedule", "elt_maintenance_schedule"):
             turn_on(instance, name)
-        shown = elt.json("remove", "scripted")
-        assert parts(shown) == {"schedules": True, "credentials": False, "definition": True}
+        answer = elt.json("remove", "scripted")
+        assert parts(answer) == {"schedules": True, "credentials": False, "definition": True}
         elt("remove", "scripted", "--credentials", "--yes")
         left = [state.name for state in instance.all_instigator_state()]
     assert left == ["elt_maintenance_schedule"] and not stored.exists()
@@ -257,7 +257,7 @@ def test_a_connection_with_a_log_and_a_catalog_is_removed_with_all(
             streams=[stream],
             read_together=True,
         )
-        described = [json.loads(one.describe().to_json()) for one in Source().open(config)]
+        described = [json.loads(table.describe().to_json()) for table in Source().open(config)]
         (folder / "catalog.json").write_text(json.dumps({"streams": described}))
         result = materialize(own)
         assert result.success, failure_of(result)
@@ -280,8 +280,8 @@ def test_a_connection_with_a_log_and_a_catalog_is_removed_with_all(
         def has_ended() -> bool:
             return not list(folder.rglob("*.*")) and slots(server) == ""
 
-        kept = elt.json("remove", "shop", "--keep-slot")
-        assert parts(kept) == {"slot": False, "data": False, "definition": True}
+        listed = elt.json("remove", "shop", "--keep-slot")
+        assert parts(listed) == {"slot": False, "data": False, "definition": True}
         points: set[Failpoint] = set()
         words = ["shop", "--data", "--yes"]
         kill_and_finish(

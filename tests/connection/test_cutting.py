@@ -69,13 +69,13 @@ def test_only_the_removed_stream_is_cut(
     number = which % len(items)
     texts = [(body.format(f"s{i}"), _after(body, after)) for i, (body, after) in enumerate(items)]
     parts = [f"    {body}".rstrip("\n") + f"\n{after}" for body, after in texts]
-    kept = [
+    rest = [
         after if i == number else part
         for i, (part, (_, after)) in enumerate(zip(parts, texts, strict=True))
     ]
     tail = "" if is_last else TAIL
     text, expected = (
-        (HEAD + "  streams:\n" + "".join(x) + tail).replace("\n", line) for x in (parts, kept)
+        (HEAD + "  streams:\n" + "".join(x) + tail).replace("\n", line) for x in (parts, rest)
     )
     folder = tmp_path_factory.mktemp("defs")
     (change,) = plan_without_stream(place_at(folder, text), StreamId(f"s{number}"))

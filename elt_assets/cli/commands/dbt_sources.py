@@ -17,9 +17,13 @@ from elt_assets.cli.output import OK, Document, Output, complete_connection, sub
 from elt_assets.connection import ConnectionPlace, find_place, list_places
 from elt_assets.errors import ConfigError
 from elt_assets.lake.merge.history import SUFFIX as HISTORY_SUFFIX
+from elt_assets.lake.publish.entries import entry_name, read_catalog_settings
+from elt_assets.lake.publish.followers import LakeTable
+from elt_assets.lake.publish.registration import EntryName
 from elt_assets.orchestration.io_manager import project_lake
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.orchestration.translator import companion_key
+from elt_assets.settings import UnitySettings
 from elt_assets.storage.folders import replace_text
 
 HEADER = "# Written by `elt dbt-sources`: run it again instead of editing this file.\n"
@@ -99,24 +103,56 @@ def _sources(place: ConnectionPlace, root: str, out: Output) -> Iterator[Documen
         connection = members[0].connection
         name = _NOT_IN_NAME.sub("_", "__".join(filter(None, (connection.name, namespace))))
         below = f", namespace {namespace}" if namespace else ""
-        tables = [table for asset in members for table in _tables(asset, root)]
+        tables = [table for asset in members for table in _tables(asset, root, out)]
+        above = "_".join(members[0].table_path.levels[:-1])
+        in_catalog = {"schema": _NOT_IN_NAME.sub("_", above), **_find_place(members[0], out)}
         yield {
             "name": name,
             "description": _escape(f"Streams of the connection {connection.name}{below}."),
-            "schema": _NOT_IN_NAME.sub("_", "_".join(members[0].table_path.levels[:-1])),
+            **in_catalog,
             "tables": sorted(tables, key=lambda table: str(table["name"])),
         }
 
 
-def _tables(asset: StreamAsset, root: str) -> Iterator[Document]:
+def _find_place(asset: StreamAsset, out: Output) -> Document:
+    """Return the schema in which a stream's table is registered, and the catalog above it if there is one."""
+    name = _find_entry(asset, asset.table_path.levels, out)
+    catalog = read_catalog_settings()
+    database = {"database": catalog.catalog} if isinstance(catalog, UnitySettings) else {}
+    return {} if name is None else {**database, "schema": name.database}
+
+
+def _find_entry(asset: StreamAsset, levels: Sequence[str], out: Output) -> EntryName | None:
+    """Return the name of a table in the catalog of the project; None if it has none there."""
+    catalog = read_catalog_settings()
+    if catalog is None:
+        return None
+    place = project_lake().child(*levels)
+    try:
+        return entry_name(catalog, LakeTable(place, asset.connection.name, tuple(levels)))
+    except ConfigError as error:
+        out.warn(f"{'.'.join(levels)} has no name in the catalog: {error.message}")
+        return None
+
+
+def _tables(asset: StreamAsset, root: str, out: Output) -> Iterator[Document]:
     """Yield the table of a stream, and that of its history."""
     path, spec = asset.table_path.levels, asset.spec
     columns = getattr(spec.metadata.get(_COLUMN_SCHEMA), "columns", ())
-    yield _table(path, root, spec.key.path, spec.description or "", columns)
+    table = _table(path, root, spec.key.path, spec.description or "", columns)
+    yield _add_identifier(table, _find_entry(asset, path, out))
     if asset.settings.history:
         key = companion_key(asset, HISTORY_SUFFIX).path
         text = f"All versions of the rows of {spec.key.to_user_string()} (SCD type 2)."
-        yield _table((*path[:-1], path[-1] + HISTORY_SUFFIX), root, key, text, ())
+        path = (*path[:-1], path[-1] + HISTORY_SUFFIX)
+        yield _add_identifier(_table(path, root, key, text, ()), _find_entry(asset, path, out))
+
+
+def _add_identifier(table: Document, name: EntryName | None) -> Document:
+    """Return a table with its name in the catalog, if it has another one there."""
+    if name is None or name.table == table["name"]:
+        return table
+    return {**table, "identifier": name.table}
 
 
 def _table(

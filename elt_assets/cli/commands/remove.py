@@ -129,9 +129,9 @@ def _find_leftovers(connection: str) -> list[Path]:
     """Return the catalogs that a killed removal of a connection has left: those without a definition."""
     root = paths.connections()
     named = [root / connection / CATALOG_FILE] if definition_file(root / connection) is None else []
-    known = {place.catalog for place in list_places()}
+    catalogs_in_use = {place.catalog for place in list_places()}
     catalogs = [*named, *root.rglob(f"catalog.{connection}.json")]
-    return [path for path in catalogs if path.is_file() and path not in known]
+    return [path for path in catalogs if path.is_file() and path not in catalogs_in_use]
 
 
 def _finish(connection: str, leftovers: Sequence[Path], out: Output) -> None:

@@ -226,12 +226,31 @@ def remove_unnamed_documents(tables: StreamTables, retention: dt.timedelta) -> i
         pa.ArrowInvalid: a file that is older than the retention cannot be read; nothing was removed.
     """
     storage, oldest = tables.main.storage, dt.datetime.now(dt.timezone.utc) - retention
-    unnamed = {path for path, changed in _list(storage, DOCUMENTS) if changed < oldest}
+    old = {path for path, changed in list_files(storage, DOCUMENTS) if changed < oldest}
+    return remove_documents(storage, old, oldest)
+
+
+def remove_documents(
+    storage: TableStorage, unnamed: set[str], oldest: dt.datetime | None = None
+) -> int:
+    """Remove those of some documents that no file of a stream's tables names.
+
+    Args:
+        storage: that of the stream's table.
+        unnamed: the paths of the documents.
+        oldest: the time since when a file may be incomplete; default: any may be.
+
+    Returns:
+        the number of removed documents.
+
+    Raises:
+        pa.ArrowInvalid: a file that is older cannot be read; nothing was removed.
+    """
     if not unnamed:
         return 0
     places = [storage.location, *map(storage.location.add_suffix, SUFFIXES.values())]
     files = [
-        (part, path, changed < oldest)
+        (part, path, oldest is not None and changed < oldest)
         for part in map(TableStorage, places)
         for path, changed in _list_parquet(part)
     ]
@@ -242,12 +261,14 @@ def remove_unnamed_documents(tables: StreamTables, retention: dt.timedelta) -> i
 
 
 def _list_parquet(storage: TableStorage) -> Iterator[tuple[str, dt.datetime]]:
-    for path, changed in _list(storage):
+    for path, changed in list_files(storage):
         if path.endswith(".parquet") and not path.startswith((f"{LOG}/", f"{DOCUMENTS}/")):
             yield path, changed
 
 
-def _list(storage: TableStorage, folder: str | None = None) -> Iterator[tuple[str, dt.datetime]]:
+def list_files(
+    storage: TableStorage, folder: str | None = None
+) -> Iterator[tuple[str, dt.datetime]]:
     """Yield the files of a table: the path of each below the root, and the time of its last change."""
     base = storage.root if folder is None else f"{storage.root}/{folder}"
     selector = pafs.FileSelector(base, allow_not_found=True, recursive=True)

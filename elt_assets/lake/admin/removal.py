@@ -33,12 +33,15 @@ from elt_assets.lake.delta.rules import PROPERTY, Move
 from elt_assets.lake.delta.storage import DOCUMENTS, HIDDEN, VISIBLE, TableStorage
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.write.companions import SUFFIXES
+from elt_assets.lake.write.erasures import FOLDER as ERASURES
 from elt_assets.storage.location import Location
 
 ICEBERG = "_iceberg"
 """The folder of Iceberg's metadata of a table."""
-_OWN = (LOG, VISIBLE, HIDDEN, DOCUMENTS, ICEBERG)
+_OWN = (LOG, VISIBLE, HIDDEN, DOCUMENTS, ICEBERG, ERASURES)
 """The folders of a table."""
+_KINDS = {DOCUMENTS: "documents", ERASURES: "erasures"}
+"""The folders that are parts of their own, with their kinds."""
 _ENTRY = re.compile(r"\d{20}\.json")
 _REMOVERS = 8
 """Objects that are removed at the same time."""
@@ -49,9 +52,9 @@ class StoredPart:
     """A part of what a stream has in the lake."""
 
     kind: str
-    """`table`, `history`, `dead_letter` or `documents`."""
+    """`table`, `history`, `dead_letter`, `documents` or `erasures`."""
     place: str
-    """Its URI."""
+    """The URI of its table."""
     files: int
     size: int
     """In bytes."""
@@ -63,13 +66,10 @@ def list_parts(place: Location) -> list[StoredPart]:
     for kind, suffix in {"table": "", **SUFFIXES}.items():
         root = place.add_suffix(suffix)
         files = [(name, size) for name, size in list_files(root) if _is_own(name)]
-        documents = [size for name, size in files if name.startswith(f"{DOCUMENTS}/")]
-        rest = [size for name, size in files if not name.startswith(f"{DOCUMENTS}/")]
-        if rest:
-            parts.append(StoredPart(kind, root.uri, len(rest), sum(rest)))
-        if documents:
-            uri = root.child(DOCUMENTS).uri
-            parts.append(StoredPart("documents", uri, len(documents), sum(documents)))
+        kinds: dict[str, list[int]] = {}
+        for name, size in files:
+            kinds.setdefault(_KINDS.get(name.partition("/")[0], kind), []).append(size)
+        parts += [StoredPart(own, root.uri, len(sizes), sum(sizes)) for own, sizes in kinds.items()]
     return parts
 
 

@@ -6,7 +6,7 @@ sync starts, and `orchestration` what earlier runs committed.
 Each commit has them as custom metadata in the table's log: `elt.state`, `elt.sequence`, `elt.generation`,
 `elt.run_id`, and, for internal use, `elt.app`, `elt.commit`, `elt.sync_id`, `elt.tombstones`, `elt.refresh`,
 `elt.companions`, `elt.salt`, `elt.intent`, `elt.requested_generation`, `elt.columns_at`,
-`elt.restored_at`. A large value is in a separate file (see `attachments`).
+`elt.restored_at`, `elt.erasure`. A large value is in a separate file (see `attachments`).
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ from elt_assets.lake.delta.storage import DataFile, TableStorage, from_json, to_
 
 COMPACTION = "elt.maintenance"
 """Metadata key of a compaction: a commit that moves rows to other files and changes none."""
+
+ERASURE = "elt.erasure"
+"""Metadata key of a commit that erases rows: the id of the erasure."""
 
 FORMER_WRITER = "elt.former_app"
 """Metadata key of the first commit of a writer that continues the commits of another one."""
@@ -93,6 +96,8 @@ class CommitMetadata:
     # The version of the table whose columns the `hidden` files have; None in a commit that replaces the
     # columns: its own version.
     columns_at: int | None = None
+    # The id of the erasure that the commit is a part of; it is written, and never read back.
+    erasure: str | None = None
     # The files of large values.
     attachments: Mapping[str, Attachment] = field(default_factory=dict, compare=False, repr=False)
 
@@ -110,7 +115,9 @@ class CommitMetadata:
     def begin_next(self, run_id: str | None) -> CommitMetadata:
         """Return what the writer's next commit has of this one: all but its number, its run, and its name and
         the name of an equal commit, since the contents of the next one are new."""
-        return replace(self, sequence=self.sequence + 1, run_id=run_id, commit=None, same_as=None)
+        return replace(
+            self, sequence=self.sequence + 1, run_id=run_id, commit=None, same_as=None, erasure=None
+        )
 
     def to_dict(self) -> dict[str, str]:
         """Return the custom metadata for the commit."""
@@ -136,6 +143,8 @@ class CommitMetadata:
             values["elt.intent"] = self.intent
         if self.requested_generation is not None:
             values["elt.requested_generation"] = str(self.requested_generation)
+        if self.erasure is not None:
+            values[ERASURE] = self.erasure
         return {**values, **self.columns_value()}
 
     def columns_value(self) -> dict[str, str]:
@@ -279,11 +288,14 @@ def hidden_since(delta: Snapshot, storage: TableStorage, oldest: int) -> set[str
             entries[int(entry["version"])] = entry
             if entry["timestamp"] < oldest:  # the newest version at that time
                 complete.add(app)
-    paths: set[str] = set()
-    for entry in entries.values():
-        paths.update(attachments.paths(entry))
-        with contextlib.suppress(SystemFailure):  # removed while the retention was shorter
-            paths.update(file.path for file in metadata_of(storage, entry).hidden)
+    return set().union(*(hidden_of(storage, entry) for entry in entries.values()))
+
+
+def hidden_of(storage: TableStorage, entry: Entry) -> set[str]:
+    """Return the paths of the hidden files that a commit names, attachments included."""
+    paths = set(attachments.paths(entry))
+    with contextlib.suppress(SystemFailure):  # removed while the retention was shorter
+        paths.update(file.path for file in metadata_of(storage, entry).hidden)
     return paths
 
 

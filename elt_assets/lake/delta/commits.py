@@ -5,7 +5,7 @@ Used by `table`: the other modules publish with its `Table`. `rollback` lists fi
 Delta makes commits atomic. This module adds rules for what was committed since the commit was prepared:
 
 - another run of the same writer (the sequence in the table's transaction of its `app_id`): ConcurrentSync;
-- a RESTORE of the table: ConcurrentSync;
+- a RESTORE of the table, or an erasure of rows: ConcurrentSync;
 - a column with a different type, or added with a different type: ConcurrentSync;
 - files that the commit removes were replaced by a compaction or another engine: Superseded;
 - a rule that this project does not keep (see `rules`): UnsupportedTable;
@@ -41,6 +41,7 @@ from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta import attachments, log, outcome
 from elt_assets.lake.delta.commit_metadata import (
     COMPACTION,
+    ERASURE,
     FORMER_WRITER,
     CommitMetadata,
     version_app_id,
@@ -153,8 +154,9 @@ def publish(delta: Snapshot, storage: TableStorage, commit: Commit) -> Published
 
 def _add_columns_version(metadata: CommitMetadata, commit: Commit, version: int) -> CommitMetadata:
     """Return metadata that names the version with the columns of the hidden files, if that is the commit's
-    own version."""
-    if metadata.columns_at is not None or commit.schema is None:
+    own version: a commit that replaces the columns, and an erasure, after which no older version is there."""
+    is_own = commit.schema is not None or metadata.erasure is not None
+    if metadata.columns_at is not None or not is_own:
         return metadata
     return replace(metadata, columns_at=version)
 
@@ -163,10 +165,17 @@ def refuse_overtaken(delta: Snapshot, app_id: str, sequence: int, basis: Basis) 
     """Refuse to continue from a stale basis, before anything is published.
 
     Raises:
-        ConcurrentSync: another run has committed with this sequence, or the table was restored.
+        ConcurrentSync: another run has committed with this sequence, the table was restored, or rows of it
+            were erased: files of this run may be gone with those of the erased rows.
     """
     _refuse_newer_sequence(delta, app_id, sequence)
-    _refuse_restored(delta, log.read_since(delta, basis.version))
+    others = log.read_since(delta, basis.version)
+    _refuse_restored(delta, others)
+    if any(ERASURE in entry for entry in others):
+        raise ConcurrentSync(
+            f"rows of the table {delta.table_uri} were erased during this run (`elt erase`)",
+            guidance="this run wrote nothing more; the next run starts from the same state",
+        )
 
 
 def refuse_retyped(delta: Snapshot, schema: t.StructType) -> None:
@@ -197,9 +206,15 @@ def reorganise(delta: Snapshot, storage: TableStorage, change: TableChange) -> N
     properties = outcome.properties({COMPACTION: "compaction", outcome.NAME: name})
     actions: list[AddAction | RemoveAction] = [file.add(moved=True) for file in change.add]
     actions += [file.remove(moved=True) for file in change.remove]
+    basis = int(delta.version())
 
     def write() -> None:
         refuse_unwritable(delta)
+        if any(ERASURE in entry for entry in log.read_since(delta, basis)):
+            raise Superseded(
+                f"rows of the table {delta.table_uri} were erased while a commit was prepared",
+                guidance="nothing was published; run it again",
+            )
         _refuse_superseded(delta, change)
         refuse_unusable(delta)
         delta.create_write_transaction(actions, "append", delta.schema(), properties)
@@ -292,7 +307,8 @@ def _write(
         schema = delta_schema(commit.schema)
         delta.create_write_transaction(add, "overwrite", schema, properties)
         return
-    remove = [file.remove() for file in commit.change.remove]
+    is_erasure = metadata.erasure is not None
+    remove = [file.remove(erased=is_erasure) for file in commit.change.remove]
     actions: list[AddAction | RemoveAction] = [*add, *remove]
     delta.create_write_transaction(actions, "append", delta.schema(), properties)
 

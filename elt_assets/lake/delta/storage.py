@@ -86,9 +86,15 @@ class DataFile:
         stats = select_logged(self.stats, self.records)
         return AddAction(self.path, self.size, dict(self.partition), _now(), not moved, stats)
 
-    def remove(self, *, moved: bool = False) -> RemoveAction:
-        """Return the log action that removes the file. `moved`: its rows stay in the table."""
-        return RemoveAction(self.path, not moved, _now(), self.size, dict(self.partition))
+    def remove(self, *, moved: bool = False, erased: bool = False) -> RemoveAction:
+        """Return the log action that removes the file.
+
+        Args:
+            moved: its rows stay in the table.
+            erased: rows of it are erased, so the action has none of its partition values.
+        """
+        values = {} if erased else dict(self.partition)
+        return RemoveAction(self.path, not moved, _now(), self.size, values)
 
 
 @dataclass(frozen=True)

@@ -25,13 +25,14 @@ from pyspark.sql import types as t
 from elt_assets.errors import ConfigError
 from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake import jobs
-from elt_assets.lake.delta import commits, log, opening, rules
+from elt_assets.lake.delta import commits, log, log_cut, opening, rules
 from elt_assets.lake.delta.commit_metadata import (
     CommitMetadata,
     PastCommit,
     companions_of,
     content_commit,
     current_metadata,
+    hidden_of,
     hidden_since,
     metadata_of,
     newest_commit_by_writer,
@@ -591,6 +592,25 @@ class Table:
         visible = set(self._actions().column("path").to_pylist())
         removed = log.find_removed_since(self._delta, time)
         return visible | removed | hidden_since(self._delta, self.storage, time)
+
+    def find_needed_now(self) -> set[str]:
+        """Return the paths of files, also hidden ones, that the present version needs, and no older one."""
+        assert self._delta is not None
+        visible = set(self._actions().column("path").to_pylist())
+        newest = self._newest_commits().values()
+        return visible.union(*(hidden_of(self.storage, entry) for entry in newest))
+
+    def forget_versions(self) -> int:
+        """Remove all older versions from the log: their entries and checkpoints; return how many files.
+
+        The newest commit of each writer stays, with its state.
+
+        Raises:
+            SystemFailure: a file could not be removed.
+        """
+        assert self._delta is not None
+        self.advance()
+        return log_cut.cut(self._delta, self.storage)
 
     def version_of(self, commit: str) -> int:
         """Return the newest version with the contents of a commit of this `app_id`.

@@ -1,7 +1,8 @@
 """Splitting of a table's files by the keys of a batch, for merges; and combination of small files.
 
-A merge (`key_order`, `history`) rewrites only files that contain a key of its batch. `admin.maintenance` and
-`write.rewrite` group files here, too, and maintenance combines them.
+A merge (`key_order`, `history`) rewrites only files that contain a key of its batch, and so does an erasure
+(`admin.erased_rows`). `admin.maintenance` and `write.rewrite` group files here, too, and maintenance combines
+them.
 
 The other modules of `lake.merge`, `write.commit` and `lake.read.changes` have the keys of a batch from here.
 
@@ -19,7 +20,7 @@ from __future__ import annotations
 import json
 import operator
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -187,6 +188,40 @@ def split(
     rest = [[file] for file in candidates if file.path not in paths]
     groups, fold = [*folded, *rest], frozenset(range(len(folded)))
     return _split_in_tasks(spark, table, groups, fold, batch, key, kind, schema)
+
+
+def take_out(
+    spark: SparkSession,
+    table: Table,
+    files: Sequence[DataFile],
+    batch: Batch,
+    key: Key,
+    kind: str = VISIBLE,
+) -> Split:
+    """Split those of `files` that contain a key of `batch`, and no other ones: no small file is combined.
+
+    A column that the table lacks stays in the files.
+    """
+    if not files or not batch.files:
+        return Split()
+    groups = [[file] for file in _candidates(table, files, batch.files, key)]
+    return _split_in_tasks(spark, table, groups, frozenset(), batch, key, kind, table.schema)
+
+
+def find_candidates(
+    table: Table, files: Sequence[DataFile], values: Mapping[str, Sequence[Any]]
+) -> list[DataFile]:
+    """Return the files whose bounds do not exclude every value of a column, for each of some columns."""
+    candidates = list(files)
+    for column, choices in values.items():
+        of_table = table.bounds([column])
+        candidates = [
+            file
+            for file in candidates
+            if file.path not in of_table
+            or any(_overlap(of_table[file.path], (value, value)) for value in choices)
+        ]
+    return candidates
 
 
 def _candidates(

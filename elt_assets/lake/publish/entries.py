@@ -15,8 +15,6 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from pyspark.sql import types as t
-
 from elt_assets.branches import BRANCH_ENVIRONMENT, branch
 from elt_assets.errors import ConfigError
 from elt_assets.lake.delta import opening
@@ -31,7 +29,9 @@ from elt_assets.lake.publish.registration import (
     Outcome,
     Registration,
     Unreachable,
+    fill_comments,
     register,
+    remove_comments,
     unregister,
 )
 from elt_assets.lake.publish.unity import UnityCatalog
@@ -138,13 +138,18 @@ class CatalogEntries:
         snapshot = None if name is None else opening.open_table(table.location)
         if name is None or snapshot is None:
             return None
+        schema, comment = spark_schema(snapshot), table.comment or ""
+        if self._settings.comments:
+            schema = fill_comments(schema, table.column_comments)
+        else:
+            schema, comment = remove_comments(schema), ""
         return Registration(
             name,
             self._place(table.location),
-            _add_comments(spark_schema(snapshot), table.column_comments),
+            schema,
             "/".join(table.levels),
             tuple(snapshot.metadata().partition_columns),
-            table.comment or "",
+            comment,
         )
 
     def _place(self, location: Location) -> str:
@@ -165,21 +170,10 @@ class CatalogEntries:
             raise self._failure[1]
 
 
-def _add_comments(schema: t.StructType, comments: Mapping[str, str]) -> t.StructType:
-    """Return columns with the comments of those that have none in the table."""
-
-    def add(column: t.StructField) -> t.StructField:
-        metadata = {"comment": comments[column.name], **(column.metadata or {})}
-        return t.StructField(column.name, column.dataType, column.nullable, metadata)
-
-    return t.StructType([add(column) if column.name in comments else column for column in schema])
-
-
 def _open_catalog(present: CatalogSettings) -> Catalog:
     if isinstance(present, GlueSettings):
-        options = present.model_dump(
-            exclude={"type", "database", "dead_letters"}, exclude_none=True
-        )
+        own = {"type", "database", "dead_letters", "comments"}
+        options = present.model_dump(exclude=own, exclude_none=True)
         return GlueCatalog({name: _resolve(value, name) for name, value in options.items()})
     if isinstance(present, HiveSettings):
         return HiveCatalog(_resolve(present.uri, "uri"))

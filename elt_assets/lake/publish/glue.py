@@ -7,6 +7,7 @@ renews those of a role, so credentials that expire are no more than a warning of
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -49,6 +50,8 @@ _CREDENTIALS = frozenset(
     )
 )
 """Error codes of credentials that AWS does not accept, or no longer."""
+_DATABASES = "_elt_databases"
+"""Folder of the places of databases, below the root of the lake. It is never made."""
 _OF_OTHERS = ("Owner", "Retention", "LastAnalyzedTime")
 """What an update leaves as it is, beside the properties of others."""
 
@@ -77,7 +80,9 @@ class GlueCatalog:
                 guidance="pip install 'elt-assets[aws]' where syncs run",
             ) from None
         self._failures = exceptions
-        self._place = options.get("endpoint") or options.get("region") or "AWS"
+        # boto3 itself reads only AWS_DEFAULT_REGION.
+        region = options.get("region") or os.environ.get("AWS_REGION") or None
+        self._place = options.get("endpoint") or region or "AWS"
         self._catalog = {"CatalogId": options["catalog_id"]} if "catalog_id" in options else {}
         limits = Config(
             connect_timeout=CONNECT_SECONDS,
@@ -90,7 +95,7 @@ class GlueCatalog:
                 aws_secret_access_key=options.get("secret_access_key"),
                 aws_session_token=options.get("session_token"),
                 profile_name=options.get("profile"),
-                region_name=options.get("region"),
+                region_name=region,
             )
             self._client = session.client(
                 "glue", endpoint_url=options.get("endpoint"), config=limits
@@ -114,7 +119,7 @@ class GlueCatalog:
         path = storage.get("SerdeInfo", {}).get("Parameters", {}).get("path", "")
         return Entry(
             name,
-            storage.get("Location", ""),
+            hive_form.place_of(storage.get("Location", ""), path),
             table.get("TableType") == hive_form.EXTERNAL,
             MARK in parameters,
             hive_form.facts(columns, parameters, path, table.get("Description", "")),
@@ -170,9 +175,14 @@ class GlueCatalog:
         }
 
     def _create_database(self, registration: Registration) -> None:
-        """Create the database, without a place of its own: a table has one."""
+        """Create the database. Spark needs a place for it, and what drops a database with its tables may
+        remove all below that place, so it is one where no table is."""
         name = registration.name.database
-        database = {"Name": name, "Description": "Delta tables, registered by elt-assets"}
+        database = {
+            "Name": name,
+            "Description": "Delta tables, registered by elt-assets",
+            "LocationUri": f"{registration.root}/{_DATABASES}/{name}",
+        }
         try:
             self._call(f"the database {name}", "create_database", DatabaseInput=database)
         except EntryExists:

@@ -85,7 +85,7 @@ class HiveCatalog:
         path = ((serde.parameters if serde else None) or {}).get("path", "")
         return Entry(
             name,
-            table.sd.location or "",
+            hive_form.place_of(table.sd.location or "", path),
             table.tableType == hive_form.EXTERNAL,
             MARK in parameters,
             hive_form.facts(columns, parameters, path, parameters.get(_COMMENT, "")),
@@ -231,8 +231,9 @@ class HiveCatalog:
             )
         return ConfigError(
             f"{self.kind} refuses {what}: {message}",
-            guidance="correct what the message names, or the metastore by its log; the next sync tries "
-            "again, and so does `elt publish`",
+            guidance="correct what the message names, or the metastore by its log (if its database stores "
+            "only Latin-1, set `comments = false` in [tool.elt.catalog]); the next sync tries again, and so "
+            "does `elt publish`",
         )
 
 

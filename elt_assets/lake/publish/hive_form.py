@@ -18,12 +18,13 @@ from typing import Any, NamedTuple
 
 from pyspark.sql import types as t
 
-from elt_assets.lake.publish.registration import MARK, Registration
+from elt_assets.lake.publish.registration import COMMENT, MARK, Registration
 
 INPUT_FORMAT = "org.apache.hadoop.mapred.SequenceFileInputFormat"
 OUTPUT_FORMAT = "org.apache.hadoop.hive.ql.io.HiveSequenceFileOutputFormat"
 SERDE = "org.apache.hadoop.hive.serde2.lazy.LazySimpleSerDe"
 EXTERNAL = "EXTERNAL_TABLE"
+_PLACEHOLDER = "-__PLACEHOLDER__"
 _PREFIXES = ("elt.", "spark.sql.sources.")
 """Beginnings of the names of properties that are only this project's in its entries."""
 LONGEST_PROPERTY = 4000
@@ -86,7 +87,7 @@ def hive_type(kind: t.DataType) -> str | None:
 
 def comment_of(column: t.StructField) -> str:
     """Return the comment of a column; empty if it has none."""
-    return str((column.metadata or {}).get("comment") or "")
+    return str((column.metadata or {}).get(COMMENT) or "")
 
 
 def cut(text: str, longest: int) -> str:
@@ -125,6 +126,11 @@ def _schema_parts(registration: Registration) -> Iterator[tuple[str, str]]:
 def keep_others(parameters: Mapping[str, str]) -> dict[str, str]:
     """Return the properties of an entry that others set."""
     return {name: value for name, value in parameters.items() if not name.startswith(_PREFIXES)}
+
+
+def place_of(location: str, path: str) -> str:
+    """Return the place of a table. In an entry that Spark made, it may be only the SerDe's path."""
+    return path if location.endswith(_PLACEHOLDER) and path else location
 
 
 def facts(

@@ -16,6 +16,7 @@ needs the place of the table, and where a catalog keeps properties also the mark
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -30,6 +31,8 @@ T = TypeVar("T")
 
 MARK = "elt.table"
 """The property of an entry that says that this project made it; its value is the table's path in the lake."""
+COMMENT = "comment"
+"""The key of a column's metadata that has its comment, as in Spark and in Delta."""
 CONNECT_SECONDS, REQUEST_SECONDS = 5, 20
 """How long a catalog may take to accept a connection, and to answer a request."""
 _SAME_SCHEMES = {"s3a": "s3", "s3n": "s3", "abfs": "abfss", "file": ""}
@@ -56,9 +59,16 @@ class Registration:
     """The URI of the table's root, as the catalog writes it."""
     schema: t.StructType
     path: str
-    """The path of the table in the lake, the value of the mark."""
+    """The path of the table below the root of the lake, the value of the mark."""
     partition_by: tuple[str, ...] = ()
     comment: str = ""
+    keeps_comments: bool = False
+    """Whether the comments of the entry stay: where the table is looked at, they are not known."""
+
+    @property
+    def root(self) -> str:
+        """The URI of the lake's root."""
+        return self.location.removesuffix(f"/{self.path}")
 
 
 @dataclass(frozen=True)
@@ -141,9 +151,11 @@ def register(catalog: Catalog, registration: Registration, *, replace: bool = Fa
             if outcome is Outcome.UNCHANGED:
                 outcome = Outcome.CREATED
             catalog.create(registration)
-        elif differences(catalog, registration, entry):
+            return outcome
+        complete = _take_comments(registration, entry)
+        if differences(catalog, complete, entry):
             outcome = Outcome.UPDATED if outcome is Outcome.UNCHANGED else outcome
-            catalog.update(registration, entry)
+            catalog.update(complete, entry)
         return outcome
 
     return _try_twice(change)
@@ -206,6 +218,41 @@ def _comparable(uri: str) -> str:
     if not scheme:  # a path: file:/x, file:///x
         return f"/{urlsplit(uri).path.strip('/')}"
     return f"{scheme}:{rest.rstrip('/')}"
+
+
+def _take_comments(registration: Registration, entry: Entry) -> Registration:
+    """Return a registration with the comments of the entry, if they are to stay."""
+    if not registration.keeps_comments:
+        return registration
+    comments = {name: comment for name, _, comment, *_ in entry.facts["columns"] if comment}
+    return dataclasses.replace(
+        registration,
+        schema=fill_comments(registration.schema, comments),
+        comment=entry.facts["comment"],
+    )
+
+
+def fill_comments(schema: t.StructType, comments: Mapping[str, str]) -> t.StructType:
+    """Return columns in which those without a comment get theirs, by names of any case."""
+    by_name = {name.lower(): comment for name, comment in comments.items()}
+
+    def fill(column: t.StructField) -> t.StructField:
+        metadata = {COMMENT: by_name[column.name.lower()], **(column.metadata or {})}
+        return t.StructField(column.name, column.dataType, column.nullable, metadata)
+
+    return t.StructType(
+        [fill(column) if column.name.lower() in by_name else column for column in schema]
+    )
+
+
+def remove_comments(schema: t.StructType) -> t.StructType:
+    """Return columns without comments."""
+
+    def remove(column: t.StructField) -> t.StructField:
+        metadata = {k: v for k, v in (column.metadata or {}).items() if k != COMMENT}
+        return t.StructField(column.name, column.dataType, column.nullable, metadata)
+
+    return t.StructType([remove(column) for column in schema])
 
 
 def _refuse_other(

@@ -36,7 +36,7 @@ from elt_assets.lake.delta.storage import DataFile
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import partition_files
 from elt_assets.lake.merge.file_splitting import Key, key_value
-from elt_assets.lake.read.frames import ArrowScan, FileGroup, RowFilter, TableScan
+from elt_assets.lake.read.scans import ArrowScan, FileGroup, RowFilter, TableScan
 from elt_assets.lake.read.snapshots import list_files, select_columns
 from elt_assets.lake.session import make_empty, value_at
 from elt_assets.lake.worker.parquet import column_at

@@ -23,7 +23,7 @@ from elt_assets.lake.delta.opening import arrow_columns
 from elt_assets.lake.delta.storage import DataFile
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import partition_files
-from elt_assets.lake.read.frames import ArrowScan, FileGroup, RowFilter
+from elt_assets.lake.read.scans import ArrowScan, FileGroup, RowFilter
 from elt_assets.lake.worker.parquet import read_keys
 from elt_assets.lake.write.companions import SUFFIXES, find_named_commit, is_named
 from elt_assets.lake.write.sync_columns import column_at, column_path

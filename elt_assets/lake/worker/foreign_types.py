@@ -1,6 +1,6 @@
 """Conversion of the values of a Parquet file to the types of its table, without a change of any value.
 
-It is done in Spark's workers by each task that reads a file, and in this process by `read.frames` and, for
+It is done in Spark's workers by each task that reads a file, and in this process by `read.scans` and, for
 the frames of assets, `write.frames`.
 
 Delta fixes the types of a table, but not how a file stores them: another engine may write timestamps as

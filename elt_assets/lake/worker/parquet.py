@@ -86,14 +86,17 @@ def open_parquet(system: Any, path: str, *, pre_buffer: bool = False) -> Iterato
 
 
 def read_batches(
-    file: pq.ParquetFile, columns: Sequence[str] | None = None
+    file: pq.ParquetFile,
+    columns: Sequence[str] | None = None,
+    row_groups: Sequence[int] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file in batches that fit in memory, also if rows are large.
 
     Args:
         columns: the names of the columns; default: all.
+        row_groups: the numbers of the row groups to read; default: all.
     """
-    for number in range(file.num_row_groups):
+    for number in range(file.num_row_groups) if row_groups is None else row_groups:
         group = file.metadata.row_group(number)
         width = max(group.total_byte_size // max(group.num_rows, 1), 1)
         rows = max(1, min(_MAX_BATCH_ROWS, _BATCH_BYTES // width))

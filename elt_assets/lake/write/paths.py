@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from elt_assets.errors import ConfigError
 from elt_assets.lake.columns.names import (
@@ -37,7 +37,7 @@ from elt_assets.lake.columns.names import (
 )
 from elt_assets.lake.delta.opening import is_table
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.write.companions import Claims, StreamTables
+from elt_assets.lake.write.companions import SUFFIXES, Claims, StreamTables, app_id
 from elt_assets.protocol.catalog import StreamId
 from elt_assets.storage.location import Location
 
@@ -233,6 +233,46 @@ def find_table(lake: Location, path: TablePath, writer: str) -> Location:
     if _is_elsewhere(lake, path, writer, Table(place, writer)):
         return lake.child(*path.other)
     return place
+
+
+class StreamPaths(Protocol):
+    """The paths of the tables of a project's streams, by the keys of their assets."""
+
+    def find(self, key: Levels) -> TablePath | None:
+        """Return the path of the table of a configured stream; None if no stream has this key."""
+
+    def namespace_of(self, connection: str) -> str:
+        """Return the folder of a connection's tables."""
+
+
+def locate_table(lake: Location, key: Sequence[str], streams: StreamPaths) -> Location:
+    """Return the location of the table of any asset: of a stream, a companion, or one downstream."""
+    place = _locate(lake, tuple(key), streams)
+    stem, suffix = split_companion(key[-1])
+    if suffix and not is_table(place):
+        return _locate(lake, (*key[:-1], stem), streams).add_suffix(suffix)
+    return place
+
+
+def _locate(lake: Location, key: Levels, streams: StreamPaths) -> Location:
+    own = lake.child(*key)
+    if len(key) < 2:
+        return own
+    path = streams.find(key)
+    if path is not None:
+        return find_table(lake, path, app_id(key))
+    if is_table(own):  # of an asset that is no stream
+        return own
+    connection, *namespaces, name = key
+    return lake.child(
+        streams.namespace_of(connection), *map(table_name, namespaces), table_name(name)
+    )
+
+
+def split_companion(name: str) -> tuple[str, str]:
+    """Return a table's stream name and its companion suffix, which is empty for the stream's own table."""
+    suffix = next((suffix for suffix in SUFFIXES.values() if name.endswith(suffix)), "")
+    return name.removesuffix(suffix), suffix
 
 
 def _is_elsewhere(lake: Location, path: TablePath, writer: str, table: Table) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark.sql import types as t
@@ -65,6 +65,8 @@ class WriteSpec:
     keeps_undeclared: bool = False
     # A text that identifies the conditions that records must meet to be stored.
     conditions: str = ""
+    # Returns the salt of the hashes of suppressed keys, and its fingerprint; None if the writer has none.
+    key_salt: Callable[[], tuple[bytes, str]] | None = None
     # The columns that this sync wrote before its source changed the schema of the stream. Its rows have the
     # columns of both schemas, and a column has a type that holds the values of both.
     written: t.StructType | None = None

@@ -25,6 +25,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
+from pyspark.errors import PySparkException
 from pyspark.sql import types as t
 
 from elt_assets.errors import ConcurrentSync, ConfigError, SystemFailure
@@ -47,6 +48,7 @@ from elt_assets.lake.write.parsing import (
     SegmentParser,
     limit_counts,
 )
+from elt_assets.lake.write.suppression import open_suppression
 from elt_assets.lake.write.sync_columns import WriteSpec, stream_part
 from elt_assets.machine_faults import translate, translated
 from elt_assets.protocol.catalog import ConfiguredStream
@@ -75,6 +77,7 @@ class _Pending:
     dependent: dict[str, set[str]] = field(default_factory=dict)
     places: array[int] = field(default_factory=lambda: array("q"))
     undeclared: Counter[str] = field(default_factory=Counter)
+    suppressed: int = 0
 
 
 @dataclass(frozen=True)
@@ -149,6 +152,7 @@ class TableWriter:
         self._sync_ids = spec.make_sync_ids()
         self._locates = locate
         self._slices = slices
+        self._suppression = open_suppression(tables, spec)
         self._plan = self._plan_columns()
         self._schema_changes = self._plan.differences
         self._hide_unfinished()
@@ -199,8 +203,11 @@ class TableWriter:
         """Add files to what the next commit publishes."""
         reach(Failpoint.SEGMENT_PARSED)
         pending = self._pending
-        pending.files += parsed.files
-        pending.rejected_files += parsed.rejected
+        replaced = self._leave_out_suppressed(parsed)
+        for file in parsed.files:
+            pending.files += replaced.get(file.path, [file])
+        for file in parsed.rejected:
+            pending.rejected_files += replaced.get(file.path, [file])
         for result in parsed.results:
             pending.records += result.rows - result.markers
             pending.rejected += result.rejected
@@ -209,10 +216,28 @@ class TableWriter:
             pending.reasons.update(result.reasons)
             for reason in result.dependent:
                 paths = pending.dependent.setdefault(reason, set())
-                paths.update(path for path, *_ in result.files)
+                for path, *_ in result.files:
+                    paths.update(
+                        new.path for new in replaced[path]
+                    ) if path in replaced else paths.add(path)
             pending.undeclared.update(result.undeclared)
             if self._locates:
                 pending.places.extend(result.rejected_sequence)
+
+    def _leave_out_suppressed(self, parsed: ParsedSegment) -> dict[str, list[DataFile]]:
+        """Return the files that replace those with rows that must not be stored, by their paths."""
+        suppression, replaced = self._suppression, dict[str, list[DataFile]]()
+        if suppression is None:
+            return replaced
+        for table, files in (
+            (self._tables.main, parsed.files),
+            (self._tables.dead_letter, parsed.rejected),
+        ):
+            is_rejected = table is self._tables.dead_letter
+            rows, new = suppression.leave_out(self._provider, table, files, is_rejected=is_rejected)
+            self._pending.suppressed += rows
+            replaced |= new
+        return replaced
 
     def change_schema(self, stream: ConfiguredStream) -> None:
         """Use another schema or key of the stream from now on, also for what is not published yet.
@@ -337,10 +362,15 @@ class TableWriter:
         rewrite.widen(self._provider, self._tables, self._spec)
         if not self._replaces:
             self._prepare()
-        with ExitStack() as stack:
-            for table in (self._tables.main, *self._tables.companions.values()):
-                stack.enter_context(table.discard_new_folders_on_error())
-            return self._plan.builder.make(data)
+        try:
+            with ExitStack() as stack:
+                for table in (self._tables.main, *self._tables.companions.values()):
+                    stack.enter_context(table.discard_new_folders_on_error())
+                return self._plan.builder.make(data)
+        except PySparkException:
+            # An erasure that committed first has removed the files that the tasks read.
+            self._tables.main.refuse_if_overtaken()
+            raise
 
     def _prepare(self) -> None:
         """Give the table the columns of the stream, and take over those that another run has added to it.
@@ -438,6 +468,7 @@ class TableWriter:
             undeclared=limit_counts(pending.undeclared),
             changed_fields=limit_counts(pending.changes, others=OTHER_CHANGES.name),
             rejected_reasons=limit_counts(pending.reasons, others=OTHER_REASONS),
+            suppressed=pending.suppressed,
         )
 
 

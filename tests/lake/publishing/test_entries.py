@@ -22,6 +22,7 @@ from elt_assets.pipeline.following import drop_published, follow_now
 from elt_assets.settings import HiveSettings, settings
 from elt_assets.storage.location import Location
 from tests.lake.publishing.catalogs import TOKEN, UNITY_CATALOG, Server
+from tests.support.object_store import new_bucket
 
 pytestmark = pytest.mark.process
 
@@ -81,6 +82,11 @@ def test_a_table_is_registered_with_what_the_lake_and_the_stream_say(
     assert unity.proxy.requests == requests  # the columns are the same
     make_table(tmp_path, columns={"id": ["a"], "day": ["monday"]})
     assert entries.register(table) is Outcome.UPDATED
+    configure(comments=False)
+    assert open_entries().register(table) is Outcome.UPDATED
+    entry = unity.direct.find(unity.name("users"))
+    assert entry is not None
+    assert entry.facts["comment"] == "" and entry.facts["columns"][0][2] == ""
     entries.drop(table)
     entries.drop(table)
     assert unity.direct.find(unity.name("users")) is None
@@ -199,3 +205,24 @@ def test_glue_refuses_a_lake_that_it_cannot_read(
     monkeypatch.setenv("ELT_CATALOG", '{"type": "glue", "region": "eu-central-1"}')
     with pytest.raises(ConfigError, match="Glue is a catalog of tables in S3"):
         open_entries().follow(make_table(tmp_path))
+
+
+def test_a_lake_in_s3_is_registered_in_glue_with_the_credentials_of_the_environment(
+    glue: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = new_bucket(glue.place)
+    for name, value in store.environment.items():
+        monkeypatch.setenv(name, value)
+    options = {
+        "type": "glue",
+        "endpoint": glue.place,
+        "database": f"{glue.database}_{{connection}}",
+    }
+    monkeypatch.setenv("ELT_CATALOG", json.dumps(options))
+    place = f"{store.uri}/shop/users"
+    write_deltalake(place, pa.table({"id": [1]}), storage_options=store.options)
+    assert follow_now([LakeTable(Location.parse(place), "shop", ("shop", "users"))]) == []
+    entry = glue.direct.find(EntryName(f"{glue.database}_shop", "users"))
+    assert entry is not None
+    assert entry.location == place
+    assert [column[:2] for column in entry.facts["columns"]] == [("id", "bigint")]

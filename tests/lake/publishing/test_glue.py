@@ -41,6 +41,8 @@ def test_an_entry_has_what_athena_spark_and_trino_look_for(glue: Server, client:
     register(glue.direct, registration)
     table = client.get_table(DatabaseName=glue.database, Name="users")["Table"]
     storage, parameters = table["StorageDescriptor"], table["Parameters"]
+    database = client.get_database(Name=glue.database)["Database"]
+    assert database["LocationUri"] == f"{glue.root}/_elt_databases/{glue.database}"  # Spark
     assert table["TableType"] == "EXTERNAL_TABLE"
     assert table["Description"] == "All users"
     assert parameters["table_type"] == "DELTA"  # Athena
@@ -93,6 +95,21 @@ def test_a_table_that_was_registered_by_hand_is_not_taken_over(glue: Server, cli
     register(glue.direct, glue.registration("orders", SCHEMA))
     assert client.get_database(Name=glue.database)["Database"]["LocationUri"] == place
     assert len(client.get_tables(DatabaseName=glue.database)["TableList"]) == 2
+
+
+def test_a_table_that_spark_made_is_known_by_its_path(glue: Server, client: Any) -> None:
+    """Spark's location of an external table of Delta is a placeholder."""
+    registration = glue.registration("users", SCHEMA)
+    client.create_database(DatabaseInput={"Name": glue.database})
+    storage = {
+        "Location": "s3://warehouse/users-__PLACEHOLDER__",
+        "Columns": [{"Name": "col", "Type": "array<string>"}],
+        "SerdeInfo": {"Parameters": {"path": registration.location}},
+    }
+    table = {"Name": "users", "TableType": "EXTERNAL_TABLE", "StorageDescriptor": storage}
+    client.create_table(DatabaseName=glue.database, TableInput=table)
+    with pytest.raises(ConfigError, match="names this table, but was not made here"):
+        register(glue.direct, registration)
 
 
 def test_a_view_is_never_replaced(glue: Server, client: Any) -> None:

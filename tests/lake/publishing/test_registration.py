@@ -228,6 +228,21 @@ def test_an_entry_of_another_lake_stays_until_it_is_to_be_replaced(server: Serve
     assert_entry(server.direct, registration)
 
 
+def test_comments_stay_where_they_are_not_known(server: Server) -> None:
+    """A command that changes a table's columns, and knows no descriptions of its stream."""
+    commented = t.StructField("Id", t.LongType(), metadata={"comment": "who it is"})
+    registration = server.registration("users", t.StructType([commented]), "All users")
+    register(server.direct, registration)
+    more = t.StructType([t.StructField("Id", t.LongType()), t.StructField("day", t.DateType())])
+    unknown = replace(registration, schema=more, comment="", keeps_comments=True)
+    assert register(server.direct, unknown) is Outcome.UPDATED
+    both = t.StructType([commented, more["day"]])
+    assert_entry(server.direct, replace(registration, schema=both))
+    assert register(server.direct, unknown) is Outcome.UNCHANGED
+    assert register(server.direct, replace(unknown, keeps_comments=False)) is Outcome.UPDATED
+    assert_entry(server.direct, replace(registration, schema=more, comment=""))
+
+
 @pytest.mark.parametrize(
     ("uri", "other", "is_same"),
     [

@@ -1,0 +1,518 @@
+"""The erasure of rows from all that a stream has in the lake: `elt erase`.
+
+Called by `orchestration.erasing`. What is selected, and how it is taken out of files, is in `erased_rows`.
+
+An erasure has three steps. It *builds* new files without the rows, in the table, its history and its dead
+letter, and in the hidden files of each writer. It *commits* them: a commit for each writer of each table,
+which keeps the state and the contents' name, so that companions belong to their table as before. And it
+*cleans up*: it removes every file that the present versions do not need, the documents that no row names any
+more, and the older entries of the logs, whose bounds are values.
+
+Why no row of a sync is lost, and no row comes back:
+
+- Each commit of an erasure takes the next sequence of a writer and says `elt.erasure`. So every sync and
+  every compaction that began before it is refused, whatever it has written (`delta.commits`); and if a sync
+  has committed first, the erasure is built again.
+- Only files that existed before the commits are removed. Whoever was about to commit one of them is refused;
+  what a later sync writes is not looked at.
+- A refused sync starts again from the state that the erasure has kept.
+
+What a kill leaves, so that the same command finishes it:
+
+- ROWS_TAKEN_OUT: new files that no log names, and copies of the rows in hidden files. The next run lists them
+  with all others, and removes them in its clean-up.
+- KEYS_SUPPRESSED: keys whose rows are still there. Their new records are not stored any more.
+- ROWS_ERASED, OLD_FILES_REMOVED, LOG_CUT: some of the tables are erased, others are not, or have older
+  versions. The next run selects what is left, and cleans up all tables, whether it has found a row or not.
+- FILE_UNNEEDED: between two removals, which the next run goes on with.
+
+Test: `tests/lake/test_erasure.py::test_an_erasure_survives_a_kill_at_any_point`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from elt_assets.errors import ConcurrentSync, ConfigError, SystemFailure
+from elt_assets.failpoints import Failpoint, reach
+from elt_assets.lake.admin.erased_rows import (
+    ROW_IDS,
+    Matches,
+    RejectedRows,
+    Selection,
+    TakenOut,
+    find_matches,
+    take_rejected,
+    take_rows,
+)
+from elt_assets.lake.admin.maintenance import list_files, remove_documents
+from elt_assets.lake.delta.commit_metadata import CommitMetadata
+from elt_assets.lake.delta.log import FOLDER as LOG
+from elt_assets.lake.delta.opening import find_retyped, is_table
+from elt_assets.lake.delta.outcome import NOTHING_PUBLISHED, Superseded
+from elt_assets.lake.delta.storage import DOCUMENTS, HIDDEN, DataFile, TableChange, TableStorage
+from elt_assets.lake.delta.table import Table
+from elt_assets.lake.session import SparkProvider
+from elt_assets.lake.worker.parquet import read_all_keys
+from elt_assets.lake.worker.suppression import hash_keys
+from elt_assets.lake.write.companions import DEAD_LETTER, HISTORY, SUFFIXES, StreamTables
+from elt_assets.lake.write.erasures import SuppressedKeys, suppress, write_record
+from elt_assets.lake.write.sync_columns import key_of
+from elt_assets.protocol.catalog import ConfiguredStream
+from elt_assets.storage.location import Location
+
+MAX_ATTEMPTS = 5
+"""Maximum number of times that an erasure is built: again if a sync has committed first."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What an erasure takes out, or has taken out, of each place."""
+
+    rows: int = 0  # of the table
+    of: int = 0  # all rows of the table
+    history: int = 0
+    rejected: int = 0
+    hidden: int = 0  # tombstones, and rows of an unfinished refresh
+    # Rejected records that may be meant: a field that decides has a value that is not of its type.
+    unclear: int = 0
+    rewritten: int = 0  # files
+    files: int = 0  # files of older versions, and those that no version names
+    log_entries: int = 0
+    documents: int = 0
+
+    @property
+    def found(self) -> int:
+        """The number of selected rows in all places."""
+        return self.rows + self.history + self.rejected + self.hidden
+
+    def __add__(self, more: Counts) -> Counts:
+        names = self.__dataclass_fields__
+        return Counts(**{name: getattr(self, name) + getattr(more, name) for name in names})
+
+
+@dataclass
+class _Part:
+    """One table of a stream, as each of its writers has it."""
+
+    kind: str | None
+    writers: list[Table]
+    built: list[TakenOut] = field(default_factory=list)
+
+    @property
+    def table(self) -> Table:
+        return self.writers[0]
+
+
+@dataclass
+class KeyLog:
+    """What is kept of erased keys: salted hashes in the log of erasures; and those that are suppressed."""
+
+    salt: bytes
+    fingerprint: str  # of the salt
+    suppresses: bool = False
+    hashes: set[str] = field(default_factory=set)
+    # The values of the keys as texts; they are written nowhere.
+    keys: set[tuple[str | None, ...]] = field(default_factory=set)
+
+    def add(self, keys: Iterable[Sequence[Any]]) -> None:
+        for key in keys:
+            self.keys.add(tuple(None if value is None else str(value) for value in key))
+            self.hashes.update(hash_keys(self.salt, [key]))
+
+    @property
+    def suppressed(self) -> int:
+        """The number of keys of which no record is stored from now on."""
+        return len(self.hashes) if self.suppresses else 0
+
+
+class Erasure:
+    """An erasure of rows of one stream; a context manager that removes the files it has not committed.
+
+    Args:
+        place: the root of the stream's table.
+        writer: the stream's id in transactions.
+        stream: the stream as its table stores it.
+        id: identifies the erasure.
+    """
+
+    def __init__(
+        self,
+        spark: SparkProvider,
+        place: Location,
+        writer: str,
+        stream: ConfiguredStream,
+        id: str,  # noqa: A002
+    ):
+        self._spark, self._place, self._writer = spark, place, writer
+        self._stream, self.id = stream, id
+        self._matches: Matches | None = None
+        self._rejected = RejectedRows(0, 0, TableChange(), {})
+        self._parts = self._open()
+
+    @property
+    def main(self) -> Table:
+        """The stream's table."""
+        return self._parts[0].table
+
+    @property
+    def key(self) -> list[list[str]]:
+        """The stream's key as columns of its table; empty if it has none."""
+        return key_of(self._stream, self.main) if self._stream.key else []
+
+    def _open(self) -> list[_Part]:
+        """Return the tables that exist, the stream's own first.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        parts = [
+            _open_part(kind, self._place.add_suffix(SUFFIXES.get(kind or "", "")), self._writer)
+            for kind in (None, HISTORY, DEAD_LETTER)
+        ]
+        present = [part for part in parts if part is not None]
+        if not present or present[0].kind is not None:
+            raise ConfigError(
+                f"there is no table {self._place} with rows",
+                guidance="correct the name of the stream, or sync it first",
+            )
+        return present
+
+    def roll_back(self) -> None:
+        """Undo what killed runs left in companions: it would come back, or be in the way."""
+        history = is_table(self._place.add_suffix(SUFFIXES[HISTORY]))
+        for table in self._parts[0].writers:
+            tables = StreamTables(self._place, table.app_id, history=history)
+            tables.roll_back_companions(self.id)
+        self._parts = self._open()
+
+    def build(self, selection: Selection) -> Counts:
+        """Write the new files, and return what they lack.
+
+        Raises:
+            ConfigError: as `find_matches`; or hidden files have columns of an older version.
+        """
+        self.discard()
+        for part in self._parts:
+            for table in part.writers:
+                table.refuse_unwritable()
+                _refuse_older_columns(table)
+        spark, dead = self._spark.get(), self._find(DEAD_LETTER)
+        typed = [part for part in self._parts if part is not dead]
+        tables = [table for part in typed for table in part.writers]
+        letter = None if dead is None else dead.table
+        self._matches = matches = find_matches(spark, tables, letter, selection)
+        keyed = bool(matches.keys.files)
+        batch, key = (matches.keys, selection.key) if keyed else (matches.ids, ROW_IDS)
+        for part in typed:
+            part.built = take_rows(spark, part.writers, batch, key)
+        if letter is not None and dead is not None:
+            self._rejected = rejected = take_rejected(
+                spark, letter, self.main.schema, selection, matches.keys
+            )
+            dead.built = [
+                TakenOut(table, TableChange() if n else rejected.change, table.metadata, 0)
+                for n, table in enumerate(dead.writers)
+            ]
+            self._rename_rejected(rejected)
+        reach(Failpoint.ROWS_TAKEN_OUT)
+        return self._count()
+
+    def log_keys(self, log: KeyLog) -> None:
+        """Add the keys whose rows were taken out to those that are logged."""
+        matches, storage = self._matches, self.main.storage
+        if matches is not None and matches.keys.files:
+            paths = [storage.locate(file) for file in matches.keys.files]
+            columns = read_all_keys(storage.system, paths, self.key, self.main.arrow_schema())
+            keys = zip(*(column.to_pylist() for column in columns), strict=True)
+            log.add(keys)
+
+    def suppress_keys(self, log: KeyLog) -> None:
+        """Keep the keys from being stored again, if asked to.
+
+        That comes before the commits: what is erased must not arrive again.
+        """
+        storage = self.main.storage
+        if log.suppresses and log.hashes:
+            keys_to_suppress = SuppressedKeys(self.key, log.fingerprint, frozenset(log.hashes))
+            suppress(storage, self.id, keys_to_suppress)
+            reach(Failpoint.KEYS_SUPPRESSED)
+
+    def record(self, log: KeyLog, counts: Counts, *, complete: bool) -> None:
+        """Write what the erasure has done so far to the log of erasures: no values of rows."""
+        values = {
+            "id": self.id,
+            "complete": complete,
+            "counts": {name: value for name, value in asdict(counts).items() if name != "of"},
+            "key": self.key,
+            "salt": log.fingerprint,
+            "keys": sorted(log.hashes),
+            "suppressed": log.suppresses,
+        }
+        write_record(self.main.storage, self.id, values)
+
+    @property
+    def writers(self) -> list[Table]:
+        """The stream's table, as each of its writers has it."""
+        return self._parts[0].writers
+
+    @property
+    def has_more(self) -> bool:
+        """Return whether rows without a key are selected beside those with one: they need another round."""
+        matches = self._matches
+        return matches is not None and bool(matches.keys.files and matches.ids.files)
+
+    def _rename_rejected(self, rejected: RejectedRows) -> None:
+        """Name the new files of rejected records in the unfinished refreshes that have the former ones."""
+        part = self._parts[0]
+        for number, taken in enumerate(part.built):
+            refresh = taken.metadata.refresh
+            if refresh is not None and rejected.replaced:
+                dead = tuple(
+                    new for file in refresh.dead for new in rejected.replaced.get(file.path, [file])
+                )
+                metadata = replace(taken.metadata, refresh=replace(refresh, dead=dead))
+                part.built[number] = replace(taken, metadata=metadata)
+
+    def _find(self, kind: str | None) -> _Part | None:
+        return next((part for part in self._parts if part.kind == kind), None)
+
+    def _count(self) -> Counts:
+        rows = {part.kind: sum(taken.rows for taken in part.built) for part in self._parts}
+        built = [taken for part in self._parts for taken in part.built]
+        return Counts(
+            rows=rows[None],
+            of=self.main.records,
+            history=rows.get(HISTORY, 0),
+            rejected=self._rejected.rows,
+            unclear=self._rejected.unclear,
+            hidden=sum(taken.hidden_rows for taken in built),
+            rewritten=sum(len(taken.change.remove) for taken in built),
+        )
+
+    def count_past(self) -> Counts:
+        """Return what the clean-up removes besides: older versions."""
+        files = entries = 0
+        for part in self._parts:
+            table = part.table
+            needed = table.find_needed_now()
+            built = {file.path for taken in part.built for file in taken.written}
+            keys = self._matches
+            if keys is not None:
+                built |= {file.path for batch in (keys.keys, keys.ids) for file in batch.files}
+            files += sum(path not in needed and path not in built for path in _list(table.storage))
+            entries += sum(
+                info.base_name.endswith(".json") for info in table.storage.list_folder(LOG)
+            )
+        return Counts(files=files, log_entries=entries)
+
+    def commit(self) -> list[Listing]:
+        """Publish what was built, for each writer, the stream's own table last.
+
+        Returns:
+            the files that existed before, for `clean_up`.
+
+        Raises:
+            ConcurrentSync: a sync has committed first; what was published stays, and is complete for its
+                table.
+            Superseded: as ConcurrentSync.
+        """
+        listed = [
+            Listing(
+                part.table.storage,
+                frozenset(_list(part.table.storage)),
+                frozenset(_list_documents(part.table.storage)),
+            )
+            for part in self._parts
+        ]
+        for part in reversed(self._parts):
+            for taken in part.built:
+                _publish(taken, self.id)
+            part.built = []
+            reach(Failpoint.ROWS_ERASED)
+        self._discard_matches()
+        return listed
+
+    def discard(self) -> None:
+        """Remove the files that were built and not committed."""
+        for part in self._parts:
+            for taken in part.built:
+                taken.table.storage.discard(taken.written)
+            part.built = []
+        self._discard_matches()
+
+    def _discard_matches(self) -> None:
+        if self._matches is not None:
+            self._matches.discard()
+        self._matches = None
+
+    def reopen(self) -> None:
+        """Open the tables again, after another run has committed."""
+        self.discard()
+        self.roll_back()
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The files below the root of a table before an erasure: those of rows, and documents."""
+
+    storage: TableStorage
+    files: frozenset[str]
+    documents: frozenset[str]
+
+
+def erase(
+    erasure: Erasure,
+    selection: Selection,
+    log: KeyLog,
+    check: Callable[[Counts], object] = lambda _: None,
+) -> Counts:
+    """Build and commit an erasure, and remove all that older versions have.
+
+    Args:
+        check: is called with what is about to be committed; it may raise an error instead.
+
+    Raises:
+        ConcurrentSync: syncs have committed first each time; run it again.
+        ConfigError: as `Erasure.build`.
+        SystemFailure: a file could not be removed; run it again.
+    """
+    try:
+        counts, listed = _erase_rows(erasure, selection, log, check)
+    finally:
+        erasure.discard()
+    erasure.record(log, counts, complete=False)
+    counts += clean_up(erasure, listed)
+    erasure.record(log, counts, complete=True)
+    return counts
+
+
+def _erase_rows(
+    erasure: Erasure, selection: Selection, log: KeyLog, check: Callable[[Counts], object]
+) -> tuple[Counts, list[Listing]]:
+    counts, listed = Counts(), list[Listing]()
+    erasure.roll_back()
+    for attempt in range(MAX_ATTEMPTS):
+        try:
+            built = erasure.build(selection)
+            has_more = erasure.has_more
+            erasure.log_keys(log)
+            check(built)
+            erasure.suppress_keys(log)
+            first = erasure.commit()
+        except (ConcurrentSync, Superseded):
+            if attempt == MAX_ATTEMPTS - 1:
+                raise
+            erasure.reopen()
+            continue
+        counts = replace(counts + built, of=counts.of or built.of)
+        listed += first
+        erasure.reopen()
+        if not has_more:
+            return counts, listed
+    raise ConcurrentSync(
+        "the rows could not be erased: syncs of the stream committed first each time",
+        guidance="run it again when no sync of the stream is running",
+    )
+
+
+def _publish(taken: TakenOut, erasure: str) -> None:
+    """Commit what was taken out for one writer; its state stays.
+
+    Raises:
+        ConcurrentSync: the writer has committed since, or its table was restored.
+        Superseded: files were replaced since.
+    """
+    table, before = taken.table, taken.table.metadata
+    files = taken.written
+    try:
+        table.reopen()
+        if _identify(table.metadata) != _identify(before):
+            raise ConcurrentSync(f"a sync has committed to the table {table.uri} first")
+        after = replace(
+            taken.metadata.begin_next(erasure),
+            same_as=before.stands_for or "",
+            columns_at=None,
+            restored=False,
+            erasure=erasure,
+        )
+        table.commit(taken.change, after, 0)
+    except NOTHING_PUBLISHED:
+        table.storage.discard(files)
+        raise
+
+
+def _identify(metadata: CommitMetadata) -> tuple[int, str | None, bool]:
+    return metadata.sequence, metadata.commit, metadata.restored
+
+
+def clean_up(erasure: Erasure, listed: Sequence[Listing]) -> Counts:
+    """Remove the files that were there before and that no present version needs; and older entries of logs.
+
+    Raises:
+        SystemFailure: a file could not be removed.
+    """
+    counts = Counts()
+    for listing in listed:
+        table = Table(listing.storage.location, erasure.main.app_id)
+        needed = table.find_needed_now()
+        stale = sorted(listing.files - needed)
+        _remove(listing.storage, stale)
+        reach(Failpoint.OLD_FILES_REMOVED)
+        entries = table.forget_versions()
+        reach(Failpoint.LOG_CUT)
+        counts += Counts(files=len(stale), log_entries=entries)
+    main = listed[0]
+    documents = remove_documents(main.storage, set(main.documents))
+    return counts + Counts(documents=documents)
+
+
+def _remove(storage: TableStorage, paths: Sequence[str]) -> None:
+    storage.discard(DataFile(path, 0, 0) for path in paths)
+    left = [path for path in paths if storage.exists(path)]
+    if left:
+        raise SystemFailure(
+            f"{len(left)} files with erased rows could not be removed from {storage.uri}, such as {left[0]}",
+            guidance="make the folder writable, and run the command again: it goes on",
+        )
+
+
+def _open_part(kind: str | None, place: Location, writer: str) -> _Part | None:
+    """Return a table as each of its writers has it; None if there is none, or no commit yet."""
+    if not is_table(place):
+        return None
+    writers = Table(place, writer).writers
+    return _Part(kind, [Table(place, app) for app in writers]) if writers else None
+
+
+def _refuse_older_columns(table: Table) -> None:
+    """Refuse a table whose hidden files have the types of an older version: it is about to be forgotten.
+
+    Raises:
+        ConfigError: says what to do.
+    """
+    metadata = table.metadata
+    if not metadata.hidden or metadata.columns_at is None:
+        return
+    if find_retyped(table.schema, table.schema_at(metadata.columns_at)):
+        raise ConfigError(
+            f"hidden files of the table {table.uri} have columns of its version {metadata.columns_at}, which "
+            "an erasure would remove",
+            guidance="sync the stream (or the partition) once, which converts them; then run this again",
+        )
+
+
+def _list(storage: TableStorage) -> Iterator[str]:
+    """Yield the files below a table's root that have rows or states, by their paths.
+
+    What else begins with an underscore belongs to other programs, but for the rows of Delta's change feed.
+    """
+    for path, _ in list_files(storage):
+        if not path.startswith("_") or path.startswith((f"{HIDDEN}/", "_change_data/")):
+            yield path
+
+
+def _list_documents(storage: TableStorage) -> Iterator[str]:
+    return (path for path, _ in list_files(storage, DOCUMENTS))

@@ -1,0 +1,69 @@
+"""The log of a table's erasures, and the keys that are not stored again: files below the table, without
+values.
+
+`admin.erasure` and `orchestration.erasing` write them; `suppression` reads the keys before each commit.
+
+A key is there as a hash with a salt that is not in the lake (`worker.suppression`), so nobody learns it from
+the table's folder. The files are in a folder that begins with an underscore, which readers of Delta, their
+vacuum and ours leave alone, and which moves with the table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from elt_assets.errors import ConfigError
+from elt_assets.lake.delta.storage import TableStorage
+
+FOLDER = "_erasures"
+SUPPRESSED = f"{FOLDER}/suppressed"
+
+
+def write_record(storage: TableStorage, name: str, record: Mapping[str, Any]) -> None:
+    """Write, or write again, what an erasure did."""
+    storage.write_text(f"{FOLDER}/{name}.json", json.dumps(record, indent=1))
+
+
+@dataclass(frozen=True)
+class SuppressedKeys:
+    """The keys of which no record is stored."""
+
+    key: Sequence[Sequence[str]]  # the columns of the key
+    salt: str  # the fingerprint of the salt
+    hashes: frozenset[str]
+
+
+def suppress(storage: TableStorage, name: str, keys: SuppressedKeys) -> None:
+    """Add the keys of an erasure to those of which no record is stored from now on."""
+    values = {"key": list(keys.key), "salt": keys.salt, "keys": sorted(keys.hashes)}
+    storage.write_text(f"{SUPPRESSED}/{name}.json", json.dumps(values))
+
+
+def read_suppressed(storage: TableStorage, salt: str | None = None) -> SuppressedKeys | None:
+    """Return the keys of which no record is stored; None if there are none.
+
+    Args:
+        salt: the fingerprint of the present salt, which is compared if it is given.
+
+    Raises:
+        ConfigError: hashes were made with another salt, or of another key.
+    """
+    names = sorted(info.base_name for info in storage.list_folder(SUPPRESSED))
+    lists = [json.loads(storage.read_text(f"{SUPPRESSED}/{name}") or "{}") for name in names]
+    lists = [values for values in lists if values.get("keys")]
+    if not lists:
+        return None
+    salts = {values["salt"] for values in lists} | ({salt} if salt is not None else set())
+    keys = {json.dumps(values["key"]) for values in lists}
+    if len(salts) > 1 or len(keys) > 1:
+        raise ConfigError(
+            f"the table {storage.uri} has keys that must not be stored again, hashed with another "
+            f"{'salt' if len(salts) > 1 else 'key'} than there is now",
+            guidance="restore the former salt (ELT_HASH_SALT, or the file hash_salt in DAGSTER_HOME, or in "
+            f"the vault) or key; or remove {SUPPRESSED} from the table's folder, and the records are stored",
+        )
+    hashes = frozenset(text for values in lists for text in values["keys"])
+    return SuppressedKeys(lists[0]["key"], lists[0]["salt"], hashes)

@@ -1,0 +1,264 @@
+"""Rows that are erased are gone from all that a stream has in the lake, and nothing else is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from elt_assets.connection.read_only_query import check_condition
+from elt_assets.errors import ConcurrentSync
+from elt_assets.failpoints import Failpoint, armed
+from elt_assets.lake.admin.erased_rows import Selection
+from elt_assets.lake.admin.erasure import Counts, Erasure, KeyLog, erase
+from elt_assets.protocol.catalog import APPEND, APPEND_DEDUP, DELETED_AT, ConfiguredStream
+from tests.lake.camera import Camera
+from tests.lake.harness import Lake
+from tests.lake.staging import APP, INTEGER, STRING, TIMESTAMP, checkpoint, rows, stream
+from tests.support.failpoints import assert_reached
+from tests.support.value_search import find_value
+
+pytestmark = pytest.mark.spark
+
+PEOPLE = {"id": INTEGER, "email": STRING, "at": INTEGER}
+
+
+def people(policy: str = APPEND_DEDUP) -> ConfiguredStream:
+    return stream(PEOPLE, policy, key=["id"] if policy == APPEND_DEDUP else (), cursor=["at"])
+
+
+def person(number: Any, email: str, time: int = 1) -> dict[str, Any]:
+    return {"id": number, "email": email, "at": time}
+
+
+def open_erasure(lake: Lake, users: ConfiguredStream) -> Erasure:
+    return Erasure(lake.provider, lake.table.storage.location, APP, users, "erasure-1")
+
+
+def erase_rows(erasure: Erasure, selection: Selection, *, suppresses: bool = False) -> Counts:
+    return erase(erasure, selection, KeyLog(b"salt", "fingerprint", suppresses))
+
+
+def select(erasure: Erasure, text: str) -> Selection:
+    return Selection(erasure.key, check_condition(text))
+
+
+def test_a_person_is_erased_from_the_table_its_history_and_the_rejected_records(lake: Lake) -> None:
+    lake.history = True
+    users = people()
+    lake.sync(users, person(1, "a@x"), person(2, "b@x"), person("no", "b@x"), value=1)
+    lake.sync(users, person(2, "b2@x", 2), person(3, "c@x", 2), person(None, "c@x"), value=2)
+    erasure = open_erasure(lake, users)
+    counts = erase_rows(erasure, select(erasure, "email = 'b@x'"))
+    assert (counts.rows, counts.history, counts.rejected) == (1, 2, 1)
+    assert rows(lake.spark, lake.table, "id", "email") == [(1, "a@x"), (3, "c@x")]
+    assert lake.versions("id", "email") == [(1, "a@x"), (3, "c@x")]
+    tables = lake.tables()
+    assert tables.is_history_current
+    assert not tables.is_ahead("history")
+    assert tables.metadata.state is not None
+    assert [row.record for row in lake.dead_letter.dataframe(lake.spark).collect()] == [
+        '{"id": null, "email": "c@x", "at": 1}'
+    ]
+    lake.sync(users, person(4, "d@x", 3), person(1, "a2@x", 3), value=3)
+    assert rows(lake.spark, lake.table, "id", "email") == [(1, "a2@x"), (3, "c@x"), (4, "d@x")]
+    assert len(lake.versions("id")) == 4
+
+
+def test_a_stream_without_a_key_is_erased_by_condition(lake: Lake) -> None:
+    users = people(APPEND)
+    lake.sync(users, person(1, "a@x"), person(1, "b@x"), person(None, "b@x"))
+    erasure = open_erasure(lake, users)
+    counts = erase_rows(erasure, select(erasure, "email = 'b@x'"))
+    assert counts.rows == 2
+    assert rows(lake.spark, lake.table, "id", "email") == [(1, "a@x")]
+
+
+def test_keys_are_erased(lake: Lake) -> None:
+    users = people()
+    lake.sync(users, *(person(n, f"{n}@x") for n in range(10)), value=1)
+    erasure = open_erasure(lake, users)
+    counts = erase_rows(erasure, Selection(erasure.key, keys=pa.table({"id": [3, 4, 99]})))
+    assert counts.rows == 2
+    assert lake.ids() == [0, 1, 2, 5, 6, 7, 8, 9]
+
+
+SECRET = "zz.erased+1@example.test"
+
+
+def places(lake: Lake) -> set[str]:
+    """Return the kinds of files below the lake that have the value."""
+    return {_kind(place.path.relative_to(lake.folder)) for place in find_value(SECRET, lake.folder)}
+
+
+def _kind(path: Path) -> str:
+    table, folder = path.parts[:2]
+    return f"{table}/{folder}" + ("" if folder != "_delta_log" else path.suffix)
+
+
+def test_an_erased_value_is_found_nowhere(lake: Lake) -> None:
+    lake.history = True
+    users = people()
+    for number in range(12):
+        email = SECRET if number == 3 else f"{number}@x"
+        lake.sync(users, person(7, email, number), person(number + 100, "z", number), value=number)
+        if number == 3:
+            lake.sync(users, person("no", SECRET), person(5, SECRET), value=3)
+    lake.table._delta.delta_table.create_checkpoint()  # type: ignore[union-attr]
+    tables = lake.tables()
+    tables.history._delta.delta_table.create_checkpoint()  # type: ignore[union-attr]
+    before = places(lake)
+    assert before >= {
+        "users/data",
+        "users/_delta_log.json",
+        "users/_delta_log.parquet",
+        "users_history/data",
+        "users_history/_delta_log.json",
+        "users_history/_delta_log.parquet",
+        "users_dead_letter/data",
+    }, before
+    erasure = open_erasure(lake, users)
+    counts = erase_rows(erasure, select(erasure, f"email = '{SECRET}'"))
+    assert counts.found
+    assert not {place for place in places(lake) if not place.startswith("staging")}
+    assert 7 not in lake.ids()
+
+
+@pytest.mark.parametrize("closely", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_an_erasure_survives_a_kill_at_any_point(
+    lake: Lake, request: pytest.FixtureRequest, closely: bool
+) -> None:
+    """The same command finishes it, and a sync goes on from the state."""
+    lake.history = True
+    users = people()
+    lake.sync(users, person(1, SECRET), person(2, "b@x"), person("no", SECRET), value=1)
+    lake.sync(users, person(1, SECRET, 2), person(2, "c@x", 2), value=2)
+
+    def erase_person(lake: Lake) -> None:
+        erasure = open_erasure(lake, users)
+        erase_rows(erasure, select(erasure, f"email = '{SECRET}'"), suppresses=True)
+
+    camera = Camera(lake, lake.folder.parent / "album", closely)
+    with armed(camera.click):
+        erase_person(lake)
+    assert_reached(request.node.nodeid, camera.points)
+    end = view_of(lake)
+    by_point = dict(camera.shots.values())  # one of each failpoint
+    shots = camera.shots.values() if closely else by_point.items()
+    for where, folder in shots:
+        copy = replace(lake, folder=folder)
+        erase_person(copy)
+        assert view_of(copy) == end, where
+        assert not find_value(SECRET, folder), where
+    again = (person(3, "d@x", 3), person(1, "back@x", 3))
+    done = lake.sync(users, *again, value=3, key_salt=lambda: (b"salt", "fingerprint"))
+    assert (lake.ids(), done.suppressed) == ([2, 3], 1)
+
+
+def view_of(lake: Lake) -> tuple[Any, ...]:
+    tables = lake.tables()
+    history = lake.versions("id", "email")
+    current = rows(lake.spark, lake.table, "id", "email")
+    return (
+        current,
+        history,
+        tables.dead_letter.records,
+        tables.metadata.state,
+        tables.is_ahead("history"),
+    )
+
+
+def test_a_sync_that_began_before_is_refused_and_starts_again(lake: Lake) -> None:
+    users = people()
+    lake.sync(users, person(1, SECRET), person(2, "b@x"), value=1)
+    running = lake.writer(users)
+    running.write(lake.stage(person(3, "c@x", 2)))
+    erasure = open_erasure(lake, users)
+    erase_rows(erasure, select(erasure, f"email = '{SECRET}'"))
+    with pytest.raises(ConcurrentSync):
+        running.commit(checkpoint(2, final=True))
+    running.close()
+    assert lake.ids() == [2]
+    lake.sync(users, person(3, "c@x", 2), value=2)
+    assert lake.ids() == [2, 3]
+
+
+def test_an_erasure_is_built_again_if_a_sync_commits_first(lake: Lake) -> None:
+    users = people()
+    lake.sync(users, person(1, SECRET), person(2, "b@x"), value=1)
+    syncs = iter([person(4, SECRET, 4)])
+
+    def sync_once(point: Failpoint) -> None:
+        if point is Failpoint.ROWS_TAKEN_OUT:
+            for record in syncs:
+                lake.sync(users, record, value=4)
+
+    erasure = open_erasure(lake, users)
+    with armed(sync_once):
+        counts = erase_rows(erasure, select(erasure, f"email = '{SECRET}'"))
+    assert counts.rows == 2
+    assert lake.ids() == [2]
+    assert lake.table.metadata.state is not None
+
+
+def test_the_first_sync_of_a_partition_that_began_before_is_refused(lake: Lake) -> None:
+    """No commit of it has a sequence yet, so only the erasure's own mark refuses it."""
+    users = people(APPEND)
+    lake.sync(users, person(1, SECRET), partition="a")
+    running = lake.writer(users, partition="b")
+    running.write(lake.stage(person(3, "c@x", 2)))
+    erasure = open_erasure(lake, users)
+    erase_rows(erasure, select(erasure, f"email = '{SECRET}'"))
+    with pytest.raises(ConcurrentSync, match="were erased"):
+        running.commit(checkpoint(None, final=True))
+    running.close()
+
+
+def test_an_unfinished_refresh_is_erased_and_resumed(lake: Lake) -> None:
+    users = people()
+    users.stream.is_resumable = True
+    lake.sync(users, person(1, SECRET), person(2, "b@x"), person(None, SECRET), value=1)
+    users.generation_id = users.minimum_generation_id = 2
+    writer = lake.writer(users)
+    writer.write(lake.stage(person(1, SECRET, 5), person(5, "e@x", 5), person("no", SECRET)))
+    writer.commit(checkpoint(2))
+    writer.close()
+    assert lake.table.metadata.refresh is not None
+    erasure = open_erasure(lake, users)
+    counts = erase_rows(erasure, select(erasure, f"email = '{SECRET}'"))
+    assert (counts.rows, counts.hidden, counts.rejected) == (1, 1, 2)
+    assert not find_value(SECRET, lake.folder / "users")
+    lake.sync(users, person(6, "f@x", 6), value=3)
+    assert lake.ids() == [5, 6]
+    assert lake.dead_letter.records == 0
+
+
+def test_partition_values_go_too(lake: Lake) -> None:
+    lake.partition_by = ["email"]
+    users = people()
+    lake.sync(users, person(1, SECRET), person(2, "b@x"), value=1)
+    lake.sync(users, person(3, SECRET, 2), person(4, "b@x", 2), value=2)
+    assert find_value(SECRET, lake.folder / "users" / "_delta_log")
+    erasure = open_erasure(lake, users)
+    assert erase_rows(erasure, select(erasure, f"email = '{SECRET}'")).rows == 2
+    assert not find_value(SECRET, lake.folder / "users")
+    lake.sync(users, person(5, "b@x", 3), value=3)
+    assert lake.ids() == [2, 4, 5]
+
+
+def test_deletes_of_a_key_go_too(lake: Lake) -> None:
+    """A tombstone has the key only, so the condition alone would not find it."""
+    properties = {**PEOPLE, DELETED_AT: TIMESTAMP}
+    users = stream(properties, APPEND_DEDUP, key=["email"], cursor=["at"])
+    lake.history = True
+    lake.sync(users, person(1, SECRET), person(2, "b@x"), value=1)
+    gone = {"email": SECRET, "at": 2, DELETED_AT: "2026-01-01T00:00:00Z"}
+    lake.sync(users, gone, value=2)
+    assert lake.table.metadata.tombstones
+    erasure = open_erasure(lake, users)
+    counts = erase_rows(erasure, select(erasure, "id = 1"))
+    assert counts.history == 1 and counts.hidden
+    assert not find_value(SECRET, lake.folder / "users", lake.folder / "users_history")
