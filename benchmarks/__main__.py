@@ -18,6 +18,7 @@ from pathlib import Path
 from benchmarks import (
     changes,
     conform,
+    erase,
     file_sources,
     ingest,
     loading,
@@ -82,7 +83,7 @@ QUICK = {
     "soaked": 3_000_000,
 }
 NAMES = (
-    *("ingest", "mixed", "parts", "start", "merge", "conform", "routing"),
+    *("ingest", "mixed", "parts", "start", "merge", "erase", "conform", "routing"),
     *("log", "log_scale", "sdk", "manifest", "slices", "sources"),
     "changes",
     *("file_sources", "source_memory", "loading"),
@@ -101,7 +102,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--mixed", type=int, help="records with a decimal and JSON text")
     parser.add_argument("--parted", type=int, help="records whose ingest is measured by its parts")
     parser.add_argument("--starts", type=int, help="runs of each kind whose start is measured")
-    parser.add_argument("--rows", type=int, help="of the table that is merged into")
+    parser.add_argument(
+        "--rows", type=int, help="of the table that is merged into, and erased from"
+    )
     parser.add_argument("--batch", type=int, help="rows that are merged")
     parser.add_argument("--lines", type=int, help="that conform types")
     parser.add_argument("--routed", type=int, help="records that routing moves")
@@ -136,6 +139,7 @@ def wanted(args: argparse.Namespace, work: Path) -> Mapping[str, Part]:
         "parts": partial(parts.run, work, args.parted),
         "start": partial(start.run, work, args.starts),
         "merge": partial(merge.run, work, args.rows, args.batch, peer=not args.skip_peers),
+        "erase": partial(erase.run, work, args.rows),
         "conform": partial(conform.run, work, args.lines),
         "routing": partial(routing.run, work, args.routed, args.gigabytes),
         "log": partial(log.run, work, args.commits),

@@ -92,6 +92,17 @@ class Failpoint(enum.Enum):
     LOG_CUT = "a table has no older version any more"
     VACUUM_PLANNED = "the files that no version within the retention needs are known; all exist"
 
+    # Publication in Iceberg
+    ICEBERG_CREATED = "the Iceberg table of a Delta table exists, without a snapshot"
+    SNAPSHOT_WRITTEN = "all files of an Iceberg snapshot exist, and the catalog does not name it"
+    SNAPSHOT_PUBLISHED = (
+        "the catalog names an Iceberg snapshot, and a replaced metadata file is left"
+    )
+    SNAPSHOTS_EXPIRED = (
+        "the catalog names outdated snapshots no more, whose metadata files are left"
+    )
+    ICEBERG_DROPPED = "the catalog does not have an Iceberg table, whose metadata files are left"
+
 
 Hook = Callable[[Failpoint], object]
 

@@ -135,6 +135,23 @@ class NoCatalog(BaseModel):
 CatalogSettings = GlueSettings | HiveSettings | UnitySettings
 
 
+class IcebergSettings(BaseModel):
+    """The settings `[tool.elt.iceberg]`: the catalog in which the lake's tables are published in Iceberg."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, hide_input_in_errors=True, use_attribute_docstrings=True
+    )
+
+    catalog: dict[str, Any] = Field(min_length=1)
+    """Properties of the catalog, as pyiceberg has them, and its `name`; values may be references."""
+    namespace: str = "{connection}"
+    """Namespace of a table: a template with {connection} and {namespace}."""
+    tables: Literal["all", "none"] = "all"
+    """Which tables are published whose `iceberg` is not set in defs.yaml."""
+    dead_letters: bool = False
+    """Whether the dead letters of published tables are published too."""
+
+
 class MaintenanceSchedule(BaseModel):
     """When the job `elt_maintenance` runs."""
 
@@ -189,6 +206,9 @@ class Settings(BaseSettings):
     )
     vault_key: Annotated[str | dict[str, str] | None, NoDecode] = Field(
         None, description="Key of the vault, as a reference; or in ELT_VAULT_KEY."
+    )
+    iceberg: IcebergSettings | None = Field(
+        None, description="Catalog in which tables are published in Iceberg, and which of them."
     )
     catalog: Annotated[CatalogSettings | NoCatalog | None, Field(discriminator="type")] = Field(
         None, description="Catalog in which the tables are registered by their names."
@@ -373,7 +393,7 @@ def _project_table(root: Path) -> dict[str, Any]:
             table[key] = str(root / Path(value).expanduser())
     if _VAULT_KEY in table:
         table[_VAULT_KEY] = _resolve_vault_key(root, table[_VAULT_KEY])
-    for name in ("catalog",):
+    for name in ("catalog", "iceberg"):
         if isinstance(table.get(name), Mapping):
             table[name] = _resolve_paths(root, table[name])
     return table

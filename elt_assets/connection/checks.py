@@ -331,6 +331,8 @@ class Checks(ConfigModel):
     """The columns of the table are those of the catalog."""
     cursor: _Check = Check(severity="warn")
     """The cursor of the state did not go back."""
+    published: _Check = Check(severity="warn")
+    """What is published of the table, in Iceberg for example, is its newest version."""
     small_files: _Limit = Limit(severity="warn", max=500)
     """Few files are so small that maintenance would combine them: 500 are a second of requests to a store."""
     unsorted: _Share = Share(severity="warn", max=0.5)

@@ -117,6 +117,8 @@ class Connection(RunControls):
     """Checks of each stream after each sync."""
     dead_letter: DeadLetter = "table"
     """Whether the dead letter of each stream is only a table, or an asset too."""
+    iceberg: bool | None = None
+    """Whether the tables are published in Iceberg; default: as the project's settings."""
     freshness: Freshness | None = None
     """When a stream counts as out of date."""
     drift: Drift | None = None
@@ -248,6 +250,7 @@ def _find_unsupported(connection: Connection, stream: Stream) -> Iterator[str]:
         "window": stream.window,
         "cluster_by": stream.cluster_by,
         "partition_by": connection.partition_fields(stream),
+        "iceberg": connection.iceberg or stream.iceberg,
         "on_undeclared": stream.on_undeclared == "keep",
     }
     for key, is_set in of_the_lake.items():

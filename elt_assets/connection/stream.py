@@ -238,6 +238,9 @@ class Stream(RunControls):
     partition_by: PartitionColumns | None = None
     """Fields that are Delta's partition columns of the table, in place of those of the connection; `[]`
     for none."""
+    iceberg: bool | None = None
+    """Whether the stream's tables are published in Iceberg; default: as the connection, or the project's
+    settings."""
     contract: Contract | None = None
     """Names and types of columns that consumers rely on."""
     automation: Automation = None

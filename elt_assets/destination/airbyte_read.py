@@ -21,6 +21,7 @@ from msgspec import Raw
 from elt_assets.destination.process import log_losses, read_messages
 from elt_assets.destination.settings import Settings
 from elt_assets.destination.tables import StreamSink, TableOpener, publishes_at_end, read_as
+from elt_assets.lake.publish.followers import LakeTable
 from elt_assets.lake.session import SparkProvider
 from elt_assets.lake.write.parsing import describe_counts
 from elt_assets.pipeline.read import Messages, Read, run_read
@@ -84,6 +85,9 @@ class AirbyteRead(Read):
 
     def open_sink(self, stream: ConfiguredStream) -> StreamSink:
         return self._opener.open(self._streams[stream.id])
+
+    def list_followed(self, stream: StreamId) -> Sequence[LakeTable]:
+        return self._opener.list_followed(stream)
 
     def expect_rows(self) -> None:
         self._spark.warm_up()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from typing import BinaryIO
 
@@ -26,6 +26,7 @@ from elt_assets.destination.tables import (
     TableOpener,
 )
 from elt_assets.errors import ConfigError, SystemFailure
+from elt_assets.lake.publish.followers import LakeTable
 from elt_assets.lake.session import SparkProvider
 from elt_assets.pipeline.read import Messages, Read, run_read
 from elt_assets.protocol.catalog import (
@@ -35,6 +36,7 @@ from elt_assets.protocol.catalog import (
     AirbyteStream,
     ConfiguredCatalog,
     ConfiguredStream,
+    StreamId,
 )
 from elt_assets.protocol.lines import MAX_LINE
 from elt_assets.protocol.messages import Message
@@ -84,6 +86,9 @@ class SingerRead(Read):
                     for pending in event.states:
                         assert pending.state.data is not None
                         yield pending.state.data
+
+    def list_followed(self, stream: StreamId) -> Sequence[LakeTable]:
+        return self._opener.list_followed(stream)
 
     def expect_rows(self) -> None:
         self._spark.warm_up()

@@ -23,6 +23,7 @@ from elt_assets import paths
 from elt_assets.destination.settings import Settings
 from elt_assets.errors import ConfigError
 from elt_assets.lake.delta.commit_metadata import CommitMetadata, Refresh
+from elt_assets.lake.publish.followers import LakeTable
 from elt_assets.lake.session import SparkProvider
 from elt_assets.lake.write.companions import StreamTables, app_id, refuse_foreign
 from elt_assets.lake.write.documents import DocumentTransfer
@@ -30,6 +31,7 @@ from elt_assets.lake.write.paths import TablePaths, open_tables
 from elt_assets.lake.write.stored_stream import StoredStream, next_sync_id
 from elt_assets.lake.write.sync_columns import WriteSpec, check_columns
 from elt_assets.lake.write.writer import TableWriter
+from elt_assets.pipeline.following import make_lake_table
 from elt_assets.pipeline.read import ClosableSink
 from elt_assets.protocol.catalog import FULL_REFRESH, ConfiguredStream, StreamId, find_modes
 from elt_assets.protocol.message_rules import DEFAULT_STAGING, STAGING
@@ -408,6 +410,14 @@ class TableOpener:
     def location(self, stream: ConfiguredStream) -> str:
         """Return the URI of a stream's table."""
         return self._tables(stream).main.uri
+
+    def list_followed(self, stream: StreamId) -> list[LakeTable]:
+        """Return a stream's tables, as followers of their commits get them."""
+        tables, lake = self._writers[stream].tables, Location.parse(self._settings.lake)
+        return [
+            make_lake_table(table, lake, self._settings.namespace, kind)
+            for kind, table in [(None, tables.main), *tables.companions.items()]
+        ]
 
     def _keeps_history(self, stream: ConfiguredStream) -> bool:
         return self._settings.history and stream.deduplicates

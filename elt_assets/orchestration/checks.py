@@ -30,7 +30,9 @@ from elt_assets.lake.write.companions import StreamTables
 from elt_assets.lake.write.sync_columns import differences, key_of
 from elt_assets.orchestration import health
 from elt_assets.orchestration.metadata import (
+    ICEBERG_LAG,
     IGNORED,
+    NOT_PUBLISHED,
     SOURCE_RECORDS,
     STATUS,
     UNMENTIONED,
@@ -42,11 +44,14 @@ from elt_assets.orchestration.metadata import (
 )
 from elt_assets.orchestration.streams import StreamAsset, output_name
 from elt_assets.pipeline.contracts import find_table_violations
+from elt_assets.pipeline.following import has_catalog
 from elt_assets.pipeline.progress import SyncFigures
+from elt_assets.pipeline.publication import CatalogLook, find_entry_problem, is_published
 from elt_assets.pipeline.rules import evaluate_rules, list_rules
 from elt_assets.pipeline.stream_plan import source_state
 from elt_assets.protocol.catalog import APPEND, INCREMENTAL
 from elt_assets.protocol.messages import COMPLETE
+from elt_assets.settings import settings
 from elt_assets.sync.events import QUIET
 
 DESCRIPTIONS = {
@@ -57,6 +62,7 @@ DESCRIPTIONS = {
     "rejected": "Few records were rejected to the dead letter table.",
     "columns": "The columns of the table match the catalog.",
     "cursor": "The acknowledged cursor did not decrease.",
+    "published": "What is published of the table is its newest version.",
     **health.DESCRIPTIONS,
 }
 
@@ -73,6 +79,8 @@ class Evidence:
     spark: SparkProvider
     # The partitions of the run; None for a stream without partitions, or without a sync.
     partitions: Collection[str] | None = None
+    # Whether `syncs` are of this run; else the table may have been published since.
+    is_of_run: bool = True
 
     @property
     def figures(self) -> SyncFigures:
@@ -125,6 +133,7 @@ def _select_checks(asset: StreamAsset) -> list[str]:
         "cursor": has_cursor,
         "changed": is_in_lake,
         "columns": is_in_lake,
+        "published": is_in_lake and (is_published(asset) or has_catalog(settings())),
         **dict.fromkeys(health.DESCRIPTIONS, is_in_lake),
     }
     applies["unsorted"] = is_in_lake and bool(cluster_columns_of(asset.spec.metadata))
@@ -281,6 +290,35 @@ def _columns(evidence: Evidence, _: Check) -> Outcome:
     return not mismatches, text, {"differences": dg.MetadataValue.json(mismatches)}
 
 
+def _compare_publication(evidence: Evidence, _: Check) -> Outcome:
+    """Compare what is published with the table: as the sync has found it, or else as the catalog has it."""
+    if evidence.is_of_run:
+        last = evidence.syncs[-1] if evidence.syncs else {}
+        return describe_publication(unwrap(last.get(ICEBERG_LAG)), unwrap(last.get(NOT_PUBLISHED)))
+    if not evidence.tables.main.exists:
+        return True, "there is no table yet", {}
+    state = CatalogLook().look(evidence.asset, evidence.tables)
+    problems = [None if state is None else state.problem]
+    problems.append(find_entry_problem(evidence.asset, evidence.tables))
+    reasons = [problem for problem in problems if problem is not None]
+    return describe_publication(None if state is None else state.lag, reasons)
+
+
+def describe_publication(lag: int | None, problems: Sequence[str] | None) -> Outcome:
+    """Return the outcome of the check of what is published.
+
+    Args:
+        lag: how many versions of the table are newer; None if that is not known.
+        problems: why they are not published.
+    """
+    metadata = {} if lag is None else {"lag": lag}
+    if not problems and not lag:
+        return True, "the newest version of the table is published", metadata
+    behind = "by how many versions is not known" if lag is None else f"by {lag:,} versions"
+    reason = "; ".join(problems or ["`elt publish` catches up"])
+    return False, f"what is published is behind the table ({behind}): {reason}", metadata
+
+
 def _cursor(evidence: Evidence, _: Check) -> Outcome:
     """Compare the cursor with that of the previous run, if the states contain the value of the cursor field.
 
@@ -326,5 +364,6 @@ _CHECKS: Mapping[str, Callable[[Evidence, Any], Outcome]] = {
     "rejected": _count_rejected,
     "columns": _columns,
     "cursor": _cursor,
+    "published": _compare_publication,
     **{name: partial(_health, name) for name in health.DESCRIPTIONS},
 }

@@ -30,6 +30,7 @@ from elt_assets.orchestration.metadata import (
     COMPANION_OF,
     DESTINATION,
     ROW_COUNT,
+    publication_metadata,
     table_metadata,
     table_path_of,
     unwrap,
@@ -44,6 +45,7 @@ from elt_assets.orchestration.resources import (
     spark_provider,
 )
 from elt_assets.pipeline.connection_read import ConnectionRead
+from elt_assets.pipeline.following import follow_now, make_lake_table
 from elt_assets.settings import load_object, settings
 from elt_assets.storage.folders import make_private_lake
 from elt_assets.storage.location import Location
@@ -213,14 +215,19 @@ class SparkIOManager(dg.ConfigurableIOManager):
         path, key = asset_path.levels, context.asset_key.path
         target = frames.Target(self.lake.location.child(*path), key, context.run_id)
         if not context.has_asset_partitions:
-            metadata = table_metadata(frames.replace_table(target, rows).table, ".".join(path))
+            table = frames.replace_table(target, rows).table
+            metadata = table_metadata(table, ".".join(path))
         else:
             partitions = [str(key) for key in context.asset_partition_keys]
             stored = frames.replace_partitions(target, rows, partitions)
-            metadata = table_metadata(stored.table, ".".join(path), partition_rows=stored.rows)
+            table = stored.table
+            metadata = table_metadata(table, ".".join(path), partition_rows=stored.rows)
             if len(partitions) > 1:  # Dagster adds the same metadata to the event of each partition
                 metadata = {name: metadata[name] for name in metadata if name != ROW_COUNT}
-        context.add_output_metadata(dict(metadata))
+        places, problems = follow_now([make_lake_table(table, self.lake.location)])
+        for problem in problems:
+            context.log.warning(problem)
+        context.add_output_metadata({**metadata, **publication_metadata(places, problems)})
 
 
 _SPARK, _LAKE = SparkResource(), LakeResource()

@@ -119,6 +119,8 @@ TABLE_PATH = "elt/table_path"
 """Metadata key of a definition: the path of the table under the root of the lake, by the streams' names."""
 OTHER_TABLE_PATH = "elt/other_table_path"
 """Metadata key of a definition: where the table is instead if the stream already had it there."""
+CONNECTION = "elt/connection"
+"""Metadata key of a definition: the name of its connection."""
 HISTORY = "elt/history"
 """Metadata key of a definition: whether the stream has a history table."""
 CLUSTER_BY = "elt/cluster_by"
@@ -156,6 +158,14 @@ UNMENTIONED = "elt/unmentioned"
 """Description of what the source sent if it sent no message about the stream; absent if it sent one."""
 DEAD_LETTER = "elt/dead_letter"
 """Metadata key of an event: where the table of rejected records is; absent if there is none yet."""
+ICEBERG_LAG = "elt/iceberg_lag"
+"""Metadata key of an event: how many Delta versions are newer than what is published in Iceberg; absent if
+that is not known, or the table is not published. `elt/iceberg_snapshot` is the snapshot."""
+NOT_PUBLISHED = "elt/not_published"
+"""Metadata key of an event: why the table's newest version is not published; absent if it is."""
+ICEBERG = "elt/iceberg"
+"""Metadata key of a definition: whether its connection or stream says that the table is published in Iceberg,
+or is not; absent if they do not say it."""
 ROW_COUNT = "dagster/row_count"
 TABLE_ROWS = "elt/table_rows"
 """Metadata key of a partition's event: rows of the whole table. `dagster/row_count`: of the partition."""
@@ -368,6 +378,18 @@ def table_metadata(
         "dagster/uri": table.uri,
         "dagster/storage_kind": "delta",
     }
+
+
+def publication_metadata(places: Mapping[str, Any], problems: Sequence[str]) -> dict[str, Any]:
+    """Return the metadata of where a table is published.
+
+    Args:
+        places: as `Followers.metadata` returns them.
+        problems: why its newest version is not published.
+    """
+    if not problems:
+        return dict(places)
+    return {**places, NOT_PUBLISHED: dg.MetadataValue.json(truncate(problems))}
 
 
 def dead_letter_metadata(tables: StreamTables) -> dict[str, Any]:

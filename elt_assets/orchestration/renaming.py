@@ -21,12 +21,7 @@ from elt_assets.orchestration.metadata import TABLE, commit_metadata, table_meta
 from elt_assets.orchestration.runs.liveness import IN_PROGRESS, fail_dead_runs
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.orchestration.table_events import is_below, read_newest_materializations
-from elt_assets.pipeline.following import (
-    drop_published,
-    follow_now,
-    list_lake_tables,
-    list_tables_at,
-)
+from elt_assets.pipeline.following import drop_published, follow_now, list_tables_at
 from elt_assets.pipeline.former_tables import (
     FormerTable,
     find_former_tables,
@@ -34,6 +29,7 @@ from elt_assets.pipeline.former_tables import (
     rename_command,
     rename_state,
 )
+from elt_assets.pipeline.publication import list_lake_tables
 from elt_assets.storage.location import Location
 
 _TABLE_NAME = "dagster/table_name"
@@ -110,7 +106,7 @@ def rename_tables(
     for writer, partition in zip(writers, partitions, strict=True):
         _report(asset, Table(target, writer), partition, move, instance)
     tables = list_lake_tables(asset, asset.tables(lake)) if is_published else []
-    return Renamed(move.source, move.target, partitions, follow_now(tables))
+    return Renamed(move.source, move.target, partitions, follow_now(tables).problems)
 
 
 def _plan(asset: StreamAsset, lake: Location, former: str, instance: dg.DagsterInstance) -> Move:

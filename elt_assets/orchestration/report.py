@@ -45,6 +45,7 @@ from elt_assets.orchestration.metadata import (
     figures_metadata,
     figures_of,
     measures_metadata,
+    publication_metadata,
     schema_metadata,
     source_metadata,
     table_metadata,
@@ -279,6 +280,7 @@ class ReportedRead:
             **source_metadata(read.progress(plan.id)),
             **schema_metadata(read.schema_changes(plan.id)),
             **measures_metadata(self._measures),
+            **publication_metadata(*read.describe_publication(plan.id)),
         }
         self._log_end(plan)
         key = dg.AssetKey(list(plan.asset.levels))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import dagster as dg
@@ -32,6 +32,7 @@ from elt_assets.orchestration.table_events import (
     is_of_lake,
 )
 from elt_assets.pipeline.progress import SyncFigures
+from elt_assets.pipeline.publication import CatalogLook, PublishedState
 from elt_assets.pipeline.stream_plan import source_state
 from elt_assets.protocol.catalog import stream_names
 from elt_assets.storage.location import Location
@@ -206,6 +207,8 @@ class TableStatus:
     exists: bool  # whether there is a table
     is_elsewhere: bool
     committed: dt.datetime | None  # the time of the stream's newest commit
+    # What is published of it in Iceberg; None if it is not to be published.
+    published: PublishedState | None = None
 
 
 @dataclass(frozen=True)
@@ -229,20 +232,27 @@ def stream_statuses(
     assets: Sequence[StreamAsset], lake: Location | str, instance: dg.DagsterInstance
 ) -> list[StreamStatus]:
     """Return the status of each stream of a connection, in the given order."""
-    names = stream_names([asset.stream.id for asset in assets])
-    return [_status(asset, names[asset.stream.id], lake, instance) for asset in assets]
+    names, catalog = stream_names([asset.stream.id for asset in assets]), CatalogLook()
+    return [_status(asset, names[asset.stream.id], lake, instance, catalog) for asset in assets]
 
 
 def _status(
-    asset: StreamAsset, name: str, lake: Location | str, instance: dg.DagsterInstance
+    asset: StreamAsset,
+    name: str,
+    lake: Location | str,
+    instance: dg.DagsterInstance,
+    catalog: CatalogLook,
 ) -> StreamStatus:
     main: Table | None = None
     table: TableStatus | None = None
     error: EltError | None = None
     try:
         with translated():
-            main = asset.tables(lake).main
-            table = _read_table(asset, main, instance)
+            tables = asset.tables(lake)
+            main = tables.main
+            table = replace(
+                _read_table(asset, main, instance), published=catalog.look(asset, tables)
+            )
     except EltError as failure:
         error = failure
     sync = find_last_sync(asset, main, str(lake), instance)

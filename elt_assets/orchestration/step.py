@@ -254,7 +254,7 @@ class SyncStep:
         events = TableEvents(self._context.instance, asset.key, tables.main)
         last = events.newest_materialization()
         syncs = [last.metadata] if last is not None else []
-        return checks.Evidence(asset, syncs, tables, tables.main.files, spark)
+        return checks.Evidence(asset, syncs, tables, tables.main.files, spark, is_of_run=False)
 
 
 def _partition_keys(asset: StreamAsset, context: dg.AssetExecutionContext) -> Sequence[str]:

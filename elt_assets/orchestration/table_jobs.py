@@ -29,11 +29,12 @@ from dagster import DagsterEventType, DagsterRunStatus, RunsFilter
 from dagster._core.storage.local_compute_log_manager import LocalComputeLogManager
 
 from elt_assets import paths
-from elt_assets.errors import ConfigError
+from elt_assets.errors import ConfigError, EltError
 from elt_assets.lake.admin.maintenance import maintain
 from elt_assets.lake.admin.replay import replay
 from elt_assets.lake.columns.logical_types import column_of
 from elt_assets.lake.columns.metadata_columns import PARTITION
+from elt_assets.lake.delta.table import Table
 from elt_assets.lake.read.snapshots import texts_of
 from elt_assets.lake.write.companions import app_id
 from elt_assets.lake.write.paths import open_tables
@@ -41,11 +42,14 @@ from elt_assets.machine_faults import translate
 from elt_assets.orchestration.checks import report_health
 from elt_assets.orchestration.failures import as_dagster_failure, is_explained
 from elt_assets.orchestration.metadata import (
+    CONNECTION,
     HISTORY,
+    ICEBERG,
     cluster_columns_of,
     commit_metadata,
     losses_metadata,
     table_path_of,
+    unwrap,
 )
 from elt_assets.orchestration.resources import (
     LAKE_KEY,
@@ -56,7 +60,9 @@ from elt_assets.orchestration.resources import (
 )
 from elt_assets.orchestration.runs.executor import STEP_TAGS
 from elt_assets.orchestration.streams import StreamAsset
+from elt_assets.pipeline.following import make_lake_table
 from elt_assets.pipeline.progress import SyncFigures, describe_losses
+from elt_assets.pipeline.publication import open_publisher
 from elt_assets.pipeline.stream_plan import plan_replay
 from elt_assets.runner.packages import sweep
 from elt_assets.settings import settings
@@ -280,7 +286,8 @@ def _maintain(
     if not tables.main.exists:
         return
     session, cluster_by = spark_provider(spark).get(), cluster_columns_of(spec.metadata)
-    for report in maintain(session, tables, retention, dead_letter_age, cluster_by):
+    prepare = partial(_prepare_vacuum, context, spec, retention)
+    for report in maintain(session, tables, retention, dead_letter_age, cluster_by, prepare):
         counts = {
             "{} sorted": report.clustered,
             "{} rejected records expired": report.expired,
@@ -291,6 +298,37 @@ def _maintain(
         context.log.info("; ".join([files, f"{report.removed} removed", *others]))
     if (asset := streams.get(spec.key)) is not None:
         report_health(asset, tables, spark_provider(spark), context.instance)
+
+
+def _prepare_vacuum(
+    context: dg.OpExecutionContext,
+    spec: dg.AssetSpec,
+    retention: dt.timedelta,
+    table: Table,
+    companion: str | None,
+) -> Sequence[str] | None:
+    """Publish a table, and remove the Iceberg snapshots whose files a vacuum is about to remove.
+
+    Returns:
+        as `PrepareVacuum`; None, with a warning, if it is not certain that no snapshot needs the files.
+    """
+    publisher = open_publisher()
+    if publisher is None:
+        return ()
+    lake: LakeResource = context.resources.elt_lake
+    connection, iceberg = (unwrap(spec.metadata.get(key)) for key in (CONNECTION, ICEBERG))
+    lake_table = make_lake_table(table, lake.location, connection, companion, iceberg=iceberg)
+    try:
+        done = publisher.expire(lake_table, retention)
+    except EltError as error:
+        context.log.warning(
+            f"{table.uri} was compacted and not vacuumed, since Iceberg may name files that would be "
+            f"removed: {error}"
+        )
+        return None
+    if done.removed:
+        context.log.info(f"{table.uri}: {done.removed} files of Iceberg metadata removed")
+    return done.other_folders
 
 
 REPLAY_JOB = "elt_replay"

@@ -26,8 +26,10 @@ from elt_assets.lake.write.sync_columns import make_declared_schema
 from elt_assets.orchestration.metadata import (
     CLUSTER_BY,
     COMPANION_OF,
+    CONNECTION,
     DESTINATION,
     HISTORY,
+    ICEBERG,
     OTHER_TABLE_PATH,
     PARTITION_BY,
     PRIMARY_KEY,
@@ -51,6 +53,7 @@ class ConnectionTranslator:
         schema = make_declared_schema(landed, partitioned=settings.partitions is not None)
         partitioning = partition_columns(connection, settings, landed)
         source, destination = self.get_source_spec(connection), connection.destination
+        iceberg = connection.iceberg if settings.iceberg is None else settings.iceberg
         table = {"dagster/table_name": ".".join(path.levels), "dagster/storage_kind": "delta"}
         return dg.AssetSpec(
             default_asset_key(connection, stream),
@@ -67,7 +70,7 @@ class ConnectionTranslator:
                 TABLE_PATH: "/".join(path.levels),
                 OTHER_TABLE_PATH: "/".join(path.other),
                 HISTORY: settings.history,
-                "elt/connection": connection.name,
+                CONNECTION: connection.name,
                 "elt/policy": stream.destination_sync_mode,
                 "elt/sync_mode": stream.sync_mode,
                 "dagster/column_schema": column_schema(schema, landed),
@@ -77,6 +80,7 @@ class ConnectionTranslator:
                     if destination is None
                     else {DESTINATION: _describe_connector(destination)}
                 ),
+                **({} if iceberg is None else {ICEBERG: iceberg}),
                 **({PARTITION_BY: partitioning} if partitioning else {}),
                 **({CLUSTER_BY: cluster_columns(settings, landed)} if settings.cluster_by else {}),
                 **({} if connection.controls_of(stream.id).enabled else {"elt/enabled": False}),
@@ -93,7 +97,7 @@ class ConnectionTranslator:
             kinds={KINDS[source.kind].label},
             owners=connection.owners,
             tags=connection.tags,
-            metadata={"elt/connection": connection.name, "elt/source": reader},
+            metadata={CONNECTION: connection.name, "elt/source": reader},
         )
 
 

@@ -34,8 +34,8 @@ from elt_assets.lake.write.stored_stream import next_sync_id
 from elt_assets.lake.write.writer import TableWriter
 from elt_assets.pipeline import shared_start
 from elt_assets.pipeline.connectors import make_destination, make_source, package_to_install
-from elt_assets.pipeline.following import list_lake_tables
 from elt_assets.pipeline.progress import Phase, Progress, SyncFigures
+from elt_assets.pipeline.publication import list_lake_tables
 from elt_assets.pipeline.read import ClosableSink, MessageReader, Messages, Read
 from elt_assets.pipeline.stream_plan import StreamPlan
 from elt_assets.protocol.catalog import ConfiguredCatalog, ConfiguredStream, StreamId
@@ -211,6 +211,19 @@ class ConnectionRead(Read):
     def list_followed(self, stream: StreamId) -> Sequence[LakeTable]:
         plan = self.streams[stream]
         return list_lake_tables(plan.asset, plan.tables)
+
+    def describe_publication(self, stream: StreamId) -> tuple[Mapping[str, Any], list[str]]:
+        """Return what the event of a complete stream says of where it is published, and why it is not.
+
+        When the source has ended, this waits for the followers.
+        """
+        tables = self.list_followed(stream) if self.followers.are_there else ()
+        if not tables:
+            return {}, []
+        if self.source_ended:
+            self.followers.wait()
+        problems = [problem for table in tables for problem in self.followers.problems(table)]
+        return self.followers.metadata(tables[0]), [self.mask(text) for text in problems]
 
     def expect_rows(self) -> None:
         self._resources.spark.warm_up()

@@ -10,23 +10,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
+from typing import Any, NamedTuple
 
+from elt_assets.errors import ConfigError
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.publish.followers import Follower, Followers, LakeTable
-from elt_assets.lake.write.companions import SUFFIXES, StreamTables
-from elt_assets.lake.write.sync_columns import key_of
-from elt_assets.pipeline.stream import ConnectionStream
+from elt_assets.lake.publish.followers import Followers, LakeTable
+from elt_assets.lake.write.companions import SUFFIXES
 from elt_assets.settings import Settings, load_object, settings
 from elt_assets.storage.location import Location
-from elt_assets.sync.field_selection import properties
 
-WAIT_SECONDS = 60.0
-"""How long the end of a read waits for its followers."""
+_NO_CONNECTION = "default"
+"""The connection of a table directly below the root of the lake."""
+PUBLISHER = "elt_assets.lake.publish.iceberg:Publisher"
+ENTRIES = "elt_assets.lake.publish.entries:open_entries"
+
+
+def has_catalog(present: Settings) -> bool:
+    """Return whether the settings have a catalog in which tables are registered."""
+    return present.catalog is not None and present.catalog.type != "none"
+
 
 _FOLLOWERS: Mapping[str, Callable[[Settings], bool]] = {
-    "elt_assets.lake.publish.entries:open_entries": lambda present: (
-        present.catalog is not None and present.catalog.type != "none"
-    ),
+    PUBLISHER: lambda present: present.iceberg is not None,
+    ENTRIES: has_catalog,
 }
 """Whether the settings ask for a follower, by the name of the function that opens it. The function is loaded
 when a follower is opened: its module imports a library that not every project has."""
@@ -34,20 +40,26 @@ when a follower is opened: its module imports a library that not every project h
 
 def open_followers() -> Followers:
     """Return the followers that the settings of the project ask for. Nothing is loaded or read yet."""
-    return Followers([partial(_open, name) for name in _list_followers()])
+    return Followers([partial(open_follower, name) for name in _list_followers()])
 
 
-def follow_now(tables: Sequence[LakeTable], seconds: float = WAIT_SECONDS) -> list[str]:
-    """Have tables followed that have new commits, and wait for it.
+class Followed(NamedTuple):
+    """What became of tables that were followed."""
 
-    Returns:
-        why a place is not up to date with a table, as warnings.
-    """
+    metadata: Mapping[str, Any]
+    """What the event of the first of them says of the places."""
+    problems: Sequence[str]
+    """Why a place is not up to date with a table, as warnings."""
+
+
+def follow_now(tables: Sequence[LakeTable]) -> Followed:
+    """Have tables followed that have new commits, and wait for it."""
     with closing(open_followers()) as followers:
         for table in tables:
             followers.notice(table)
-        followers.wait(seconds)
-        return list(describe_problems(followers, tables))
+        followers.wait()
+        metadata = followers.metadata(tables[0]) if tables else {}
+        return Followed(metadata, list(describe_problems(followers, tables)))
 
 
 def describe_problems(followers: Followers, tables: Sequence[LakeTable]) -> Iterator[str]:
@@ -64,27 +76,27 @@ def drop_published(tables: Sequence[LakeTable]) -> None:
         EltError: a place cannot be asked, or has another table by this name. Calling it again goes on.
     """
     for name in _list_followers():
-        follower = _open(name)
+        follower = open_follower(name)
         for table in tables:
             follower.drop(table)
 
 
-def list_lake_tables(asset: ConnectionStream, tables: StreamTables) -> list[LakeTable]:
-    """Return a stream's table and its companions, as followers get them."""
-    schema = asset.make_stored_stream().stream.json_schema
-    described = {name: _describe(field) for name, field in properties(schema).items()}
-    return [
-        LakeTable(
-            table.storage.location,
-            asset.connection.name,
-            tuple(asset.name_of(table).split(".")),
-            companion,
-            asset.settings.description or _describe(schema) if companion is None else None,
-            {name: text for name, text in described.items() if text is not None},
-            _list_key(asset, table) if companion is None else (),
-        )
-        for companion, table in _list_tables(tables)
-    ]
+def make_lake_table(
+    table: Table,
+    lake: Location,
+    connection: str | None = None,
+    companion: str | None = None,
+    *,
+    iceberg: bool | None = None,
+) -> LakeTable:
+    """Return a table as followers get it, without descriptions: those that a place has stay.
+
+    Args:
+        connection: the connection's name; default: the first level above the table.
+    """
+    levels = tuple(table.uri.removeprefix(f"{lake.uri.rstrip('/')}/").split("/"))
+    above = connection or (levels[0] if len(levels) > 1 else _NO_CONNECTION)
+    return LakeTable(table.storage.location, above, levels, companion, iceberg=iceberg)
 
 
 def list_tables_at(lake: Location, levels: Sequence[str], connection: str) -> list[LakeTable]:
@@ -99,28 +111,25 @@ def list_tables_at(lake: Location, levels: Sequence[str], connection: str) -> li
     ]
 
 
-def _list_tables(tables: StreamTables) -> Iterator[tuple[str | None, Table]]:
-    yield None, tables.main
-    yield from tables.companions.items()
-
-
-def _list_key(asset: ConnectionStream, table: Table) -> tuple[str, ...]:
-    """Return the columns of the stream's key in its table; none if rows have no key, or a nested one."""
-    stream = asset.make_stored_stream()
-    key = key_of(stream, table) if stream.deduplicates and table.exists else []
-    return tuple(path[0] for path in key) if all(len(path) == 1 for path in key) else ()
-
-
-def _describe(schema: object) -> str | None:
-    text = schema.get("description") if isinstance(schema, Mapping) else None
-    return text if isinstance(text, str) else None
-
-
 def _list_followers() -> list[str]:
     present = settings()
     return [name for name, is_asked in _FOLLOWERS.items() if is_asked(present)]
 
 
-def _open(name: str) -> Follower:
-    follower: Follower = load_object("the followers of tables", name)()
-    return follower
+def open_follower(name: str) -> Any:
+    """Return the follower that a function of a module opens, by its name.
+
+    Raises:
+        ConfigError: its library is not installed.
+    """
+    try:
+        function = load_object("the followers of tables", name)
+    except ConfigError as error:
+        missing = error.__cause__
+        if not isinstance(missing, ModuleNotFoundError):
+            raise
+        raise ConfigError(
+            f"tables cannot be published: the library {missing.name} is not installed",
+            guidance="install it: pip install 'elt-assets[iceberg]'",
+        ) from None
+    return function()

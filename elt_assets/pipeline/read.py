@@ -27,7 +27,7 @@ from typing import Any, Protocol, TypeAlias
 from elt_assets.errors import EltError
 from elt_assets.lake.publish.followers import Followers, LakeTable
 from elt_assets.machine_faults import translate, translated
-from elt_assets.pipeline.following import WAIT_SECONDS, describe_problems, open_followers
+from elt_assets.pipeline.following import describe_problems, open_followers
 from elt_assets.pipeline.progress import SyncFigures
 from elt_assets.protocol.catalog import ConfiguredCatalog, ConfiguredStream, StreamId
 from elt_assets.protocol.messages import Message, Received
@@ -324,7 +324,7 @@ def _notice(read: Read, stream: StreamId) -> None:
 
 def _await_followers(read: Read) -> Iterator[Logged]:
     """Wait for the followers, and yield what they could not do. The sync is complete without them."""
-    read.followers.wait(WAIT_SECONDS)
+    read.followers.wait()
     for stream in read.committed if read.followers.are_there else ():
         for warning in describe_problems(read.followers, read.list_followed(stream)):
             yield Logged("WARN", warning)

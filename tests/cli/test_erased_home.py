@@ -144,3 +144,19 @@ def test_what_cannot_be_changed_is_named(tmp_path: Path) -> None:
     cleaned = clean_home(tmp_path, ErasedTexts((SECRET,), (), ["id"]), ())
     assert str(tmp_path / "notes.txt") in cleaned.left
     assert any("the table runs of" in place for place in cleaned.left)
+
+
+def test_free_pages_of_a_database_are_cleaned(tmp_path: Path) -> None:
+    """Rows that were deleted before stay in them until a VACUUM (n8n-io/n8n#819)."""
+    path = tmp_path / "index.db"
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("create table event_logs (id integer primary key, event text)")
+        rows = [(json.dumps({"user_message": f"{SECRET} {number}" * 90}),) for number in range(40)]
+        database.executemany("insert into event_logs (event) values (?)", rows)
+        database.commit()
+        database.execute("PRAGMA secure_delete = OFF")
+        database.execute("delete from event_logs")
+        database.commit()
+    assert find_value(SECRET, tmp_path)
+    cleaned = clean_home(tmp_path, ErasedTexts((SECRET,), (), ["id"]), ())
+    assert (cleaned.left, find_value(SECRET, tmp_path)) == ([], [])

@@ -766,7 +766,7 @@ def pass_days(folder: Path) -> None:
     then = time.time() - DAYS * 86_400
     for path in folder.rglob("*.parquet"):
         os.utime(path, (then, then))
-    for path in folder.rglob("_delta_log/*.json"):
+    for path in folder.rglob("_delta_log/0*.json"):
         actions = [json.loads(line) for line in path.read_text().splitlines()]
         for action in actions:
             for body in action.values():

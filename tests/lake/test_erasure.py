@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from elt_assets.connection.read_only_query import check_condition
 from elt_assets.errors import ConcurrentSync
@@ -30,7 +31,7 @@ def people(policy: str = APPEND_DEDUP) -> ConfiguredStream:
     return stream(PEOPLE, policy, key=["id"] if policy == APPEND_DEDUP else (), cursor=["at"])
 
 
-def person(number: Any, email: str, time: int = 1) -> dict[str, Any]:
+def person(number: Any, email: str, time: Any = 1) -> dict[str, Any]:
     return {"id": number, "email": email, "at": time}
 
 
@@ -262,3 +263,68 @@ def test_deletes_of_a_key_go_too(lake: Lake) -> None:
     counts = erase_rows(erasure, select(erasure, "id = 1"))
     assert counts.history == 1 and counts.hidden
     assert not find_value(SECRET, lake.folder / "users", lake.folder / "users_history")
+
+
+def test_each_version_that_is_left_can_be_opened(lake: Lake) -> None:
+    """Other engines' clean-ups of logs leave versions without a checkpoint (delta-io/delta#606, #6718)."""
+    users = people(APPEND)
+    for number, partition in enumerate(("a", "b", "c", "a")):
+        lake.sync(users, person(number, SECRET if number == 1 else "b@x"), partition=partition)
+    erasure = open_erasure(lake, users)
+    assert erase_rows(erasure, select(erasure, f"email = '{SECRET}'")).rows == 1
+    log = lake.folder / "users" / "_delta_log"
+    versions = sorted(int(path.stem) for path in log.glob("*.json"))
+    assert len(versions) == 3  # one for each partition
+    for version in versions:
+        assert DeltaTable(lake.uri, version=version).to_pyarrow_table().num_rows == 3
+    lake.sync(users, person(9, "d@x"), partition="b")
+    assert DeltaTable(lake.uri).to_pyarrow_table().num_rows == 4
+    states = [lake.tables(f"{APP}|{key}").metadata.sequence for key in ("a", "b", "c")]
+    assert states == [3, 3, 2]
+
+
+def test_what_other_engines_leave_in_a_log_goes(lake: Lake) -> None:
+    """Checksums stay after the clean-up of other engines (delta-io/delta#7205)."""
+    users = people()
+    lake.sync(users, person(1, SECRET), person(2, "b@x"), value=1)
+    log = lake.folder / "users" / "_delta_log"
+    (log / "_sidecars").mkdir()
+    for name in (f"{0:020d}.crc", "_sidecars/3a0d65cd-4056-49b8-937b-95f9e3ee90e5.parquet"):
+        (log / name).write_text(SECRET)
+    erasure = open_erasure(lake, users)
+    erase_rows(erasure, select(erasure, f"email = '{SECRET}'"))
+    assert not find_value(SECRET, lake.folder / "users")
+    assert lake.ids() == [2]
+
+
+def test_nothing_is_left_of_an_erasure_that_is_not_carried_out(lake: Lake) -> None:
+    users = people()
+    lake.sync(users, person(1, SECRET), person(2, "b@x"), value=1)
+    before = {path for path in lake.folder.rglob("*") if path.is_file()}
+    erasure = open_erasure(lake, users)
+    counts = erasure.build(select(erasure, "id = 1"))
+    counts += erasure.count_past()
+    erasure.discard()
+    assert (counts.rows, counts.files) == (1, 0)
+    assert {path for path in lake.folder.rglob("*") if path.is_file()} == before
+
+
+def test_only_files_that_may_have_the_key_are_written_again(lake: Lake) -> None:
+    users = people(APPEND)
+    for number in range(4):
+        lake.sync(users, person(number, f"{number}@x"))
+    files = {file.path for file in lake.table.files}
+    erasure = open_erasure(lake, users)
+    counts = erase_rows(erasure, select(erasure, "id = 2"))
+    assert (counts.rows, counts.rewritten) == (1, 1)
+    assert len(files & {file.path for file in lake.table.files}) == 3
+
+
+def test_a_rejected_record_that_cannot_be_compared_is_counted(lake: Lake) -> None:
+    users = people()
+    lake.sync(users, person(1, SECRET), person("x", "b@x"), person("1", "c@x", "no"), value=1)
+    assert lake.dead_letter.records == 2
+    erasure = open_erasure(lake, users)
+    counts = erase_rows(erasure, select(erasure, "id = 1"))
+    assert (counts.rows, counts.rejected, counts.unclear) == (1, 1, 1)
+    assert lake.dead_letter.records == 1

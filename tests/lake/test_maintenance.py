@@ -235,3 +235,16 @@ def test_checkpoints_stay_if_the_log_does_not_begin_with_the_first_commit(lake: 
     age(log)
     maintain(lake.spark, lake.tables())
     assert len(list(log.glob("*.parquet"))) == 2
+
+
+def test_checkpoints_between_the_oldest_and_the_newest_go(lake: Lake) -> None:
+    """The log begins with a checkpoint after an erasure, and the versions since need it."""
+    for number in (1, 2, 3):
+        sync(lake, BATCHES[:number], configured(lake, APPEND))
+        DeltaTable(lake.uri).create_checkpoint()
+    log = Path(lake.uri, "_delta_log")
+    present = sorted(log.glob("*.parquet"))
+    (log / f"{0:020}.json").unlink()
+    age(log)
+    maintain(lake.spark, lake.tables())
+    assert sorted(log.glob("*.parquet")) == [present[0], present[-1]]

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pytest
 
+from elt_assets.definitions import build
 from elt_assets.lake.publish.registration import Entry, EntryName
 from tests.lake.publishing.catalogs import TOKEN, UNITY_CATALOG, Server, catalog_server
 from tests.programs.scripted import record, script, state
@@ -129,3 +131,26 @@ def test_an_entry_of_another_lake_is_named_and_left_alone(
     assert f"is a table at another place, {other.location}" in text
     entry = catalog.direct.find(database)
     assert entry is not None and entry.location == other.location
+    assert "at another place" in run_check(own)
+    refused = elt("publish", "scripted", "things", code=2)
+    assert "`elt publish CONNECTION STREAM --replace`" in refused
+    [table, dead] = elt.json("publish", "scripted", "things", "--replace")["tables"]
+    assert table["entry"] == "replaced another entry in Unity Catalog"
+    assert dead["reason"] is not None
+    entry = catalog.direct.find(database)
+    assert entry is not None and entry.location == f"file://{own.home}/lake/scripted/things"
+    assert run_check(own) == ""
+    assert "is registered in Unity Catalog" in elt("publish")
+
+
+def run_check(project: Project) -> str:
+    """Return why the check `published` warns, run by itself; empty if it passes."""
+    definitions = build()
+    key = dg.AssetCheckKey(dg.AssetKey(["scripted", "things"]), "published")
+    selection = dg.AssetSelection.checks(key)
+    job = dg.define_asset_job("check", selection=selection)
+    resolved = dg.Definitions.merge(definitions, dg.Definitions(jobs=[job]))
+    with dg.DagsterInstance.from_config(str(project.home)) as instance:
+        result = resolved.resolve_job_def("check").execute_in_process(instance=instance)
+    [evaluation] = result.get_asset_check_evaluations()
+    return "" if evaluation.passed else str(evaluation.description)

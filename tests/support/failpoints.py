@@ -17,6 +17,9 @@ _VACUUM = f"{_POINTS}test_a_vacuum_survives_a_kill_at_any_point"
 _REPLAY = f"{_POINTS}test_a_replay_survives_a_kill_at_any_point"
 _MOVE = "tests/lake/test_moving.py::test_a_move_survives_a_kill_at_any_point"
 _REMOVAL = "tests/lake/test_removal.py::test_a_removal_survives_a_kill_at_any_point"
+_PUBLICATION = (
+    "tests/lake/publishing/test_publish_kills.py::test_a_publication_survives_a_kill_at_any_point"
+)
 _ERASURE = "tests/lake/test_erasure.py::test_an_erasure_survives_a_kill_at_any_point"
 _EVENTS = "tests/orchestration/test_crash_events.py::"
 _PARTITIONS = f"{_EVENTS}test_partitions_survive_a_kill_between_commit_and_event"
@@ -67,6 +70,11 @@ KILLED_IN: dict[Failpoint, str] = {
     Failpoint.TABLE_REMOVED: _REMOVAL,
     Failpoint.PART_REMOVED: "tests/cli/test_remove.py::test_a_removal_survives_a_kill_at_any_point",
     Failpoint.VACUUM_PLANNED: _VACUUM,
+    Failpoint.ICEBERG_CREATED: _PUBLICATION,
+    Failpoint.SNAPSHOT_WRITTEN: _PUBLICATION,
+    Failpoint.SNAPSHOT_PUBLISHED: _PUBLICATION,
+    Failpoint.SNAPSHOTS_EXPIRED: _PUBLICATION,
+    Failpoint.ICEBERG_DROPPED: _PUBLICATION,
     Failpoint.ROWS_TAKEN_OUT: _ERASURE,
     Failpoint.KEYS_SUPPRESSED: _ERASURE,
     Failpoint.ROWS_ERASED: _ERASURE,

@@ -78,6 +78,9 @@ def _print(statuses: Sequence[StreamStatus], out: Output, *, shows_state: bool) 
             out.verdict("failed", text, good=False)
         if status.error is not None:
             out.warn(f"{status.stream}: the table cannot be read: {status.error}")
+        published = None if status.table is None else status.table.published
+        if published is not None and published.problem is not None:
+            out.warn(f"{status.stream}: Iceberg: {published.problem}")
     if shows_state:
         names = ["stream", "policy", "acknowledged state", "path"]
         tables = [(s.table.state or "-", s.table.path) if s.table else "--" for s in statuses]
@@ -109,6 +112,9 @@ def _describe_result(status: StreamStatus, *, is_wide: bool) -> Iterator[str]:
         parts = status.partitions
         yield f"{parts['complete']:,} of {parts['all']:,} partitions"
         yield from (f"{parts[name]:,} {name}" for name in ("failed", "running") if parts[name])
+    published = None if status.table is None else status.table.published
+    if published is not None and published.lag:
+        yield f"Iceberg {published.lag:,} versions behind"
     figures = status.sync.figures or SyncFigures()
     if not is_wide:
         losses = {name: getattr(figures, name) for name in ("rejected", "changed")}
@@ -152,5 +158,6 @@ def _document(status: StreamStatus) -> Document:
         "state": None if table is None or table.state is None else json.loads(table.state),
         "path": None if table is None else table.path,
         "has_table": table is not None and table.exists,
+        "iceberg": None if table is None or table.published is None else asdict(table.published),
         "error": None if status.error is None else status.error.message,
     }

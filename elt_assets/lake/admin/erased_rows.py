@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column as Expression
@@ -33,11 +34,19 @@ from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.row_counts import row_count, verify_or_discard, write_all
 from elt_assets.lake.delta.storage import HIDDEN, VISIBLE, DataFile, TableChange
 from elt_assets.lake.delta.table import Table
-from elt_assets.lake.merge.file_splitting import Batch, Key, find_candidates, has_key, take_out
+from elt_assets.lake.merge.file_splitting import (
+    MAX_KEYS,
+    Batch,
+    Key,
+    find_candidates,
+    has_key,
+    take_out,
+)
 from elt_assets.lake.session import value_at
 
 ROW_IDS: Key = [[RAW_ID]]
 _RECORD, _FILE, _MATCH, _UNCLEAR = "record", "_elt_file", "_elt_match", "_elt_unclear"
+_HAS_KEY = "_elt_has_key"
 
 
 class Condition(Protocol):
@@ -98,23 +107,29 @@ def find_matches(
         return Matches(Batch(main, _write_keys(main, selection.keys)), Batch(main, ()))
     condition = selection.condition
     assert condition is not None
+    names = list(dict.fromkeys(part[0] for part in selection.key))
+    has = has_key(selection.key) if selection.key else f.lit(False)
     frames = [
-        select_rows(table.read_files(spark, files), condition)
+        select_rows(table.read_files(spark, files), condition).select(*names, RAW_ID)
         for table, files in _list_files(tables, condition)
         if files
     ]
-    names = list(dict.fromkeys(part[0] for part in selection.key))
-    selected = [frame.select(*names, RAW_ID) for frame in frames]
-    rows = _unite(selected) if selected else None
-    has = has_key(selection.key) if selection.key else f.lit(False)
-    keys, ids = [], []
-    if rows is not None:
-        keys = [rows.where(has).select(*names)] if names else []
-        ids = [rows.where(~has).select(RAW_ID)]
     if names and rejected is not None and rejected.files:
         parsed = read_rejected(spark, rejected, rejected.files, main.schema)
-        keys.append(select_rows(parsed, condition).where(has).select(*names))
-    return Matches(_batch(main, keys), _batch(main, ids))
+        no_id = f.lit(None).cast("string").alias(RAW_ID)
+        frames.append(select_rows(parsed, condition).where(has).select(*names, no_id))
+    if not frames:
+        return Matches(Batch(main, ()), Batch(main, ()))
+    found_rows = _unite(frames).withColumn(_HAS_KEY, has).toArrow()
+    if found_rows.num_rows > MAX_KEYS:
+        raise ConfigError(
+            f"--where selects {found_rows.num_rows:,} rows, and at most {MAX_KEYS:,} are erased at a time",
+            guidance="erase them in parts, by narrower conditions; nothing was changed",
+        )
+    keyed = found_rows[_HAS_KEY]
+    keys = found_rows.filter(keyed).select(names) if names else None
+    ids = found_rows.filter(pc.invert(keyed)).select([RAW_ID])
+    return Matches(Batch(main, _write_keys(main, keys)), Batch(main, _write_keys(main, ids)))
 
 
 def select_rows(rows: DataFrame, condition: Condition) -> DataFrame:
@@ -158,16 +173,11 @@ def _unite(frames: Sequence[DataFrame]) -> DataFrame:
     return united
 
 
-def _batch(table: Table, frames: Sequence[DataFrame]) -> Batch:
-    if not frames:
-        return Batch(table, ())
-    rows = _unite(frames).distinct().coalesce(1)
-    return Batch(table, table.write_files(rows, HIDDEN))
-
-
-def _write_keys(table: Table, keys: pa.Table) -> list[DataFile]:
-    folder = table.new_folder(HIDDEN)
-    storage = table.storage
+def _write_keys(table: Table, keys: pa.Table | None) -> list[DataFile]:
+    """Write keys to a hidden file; none is written without a key."""
+    if keys is None or not keys.num_rows:
+        return []
+    folder, storage = table.new_folder(HIDDEN), table.storage
     if not storage.location.is_object_store:
         storage.system.create_dir(f"{storage.root}/{folder}")
     path = f"{folder}/keys.parquet"

@@ -30,7 +30,7 @@ import datetime as dt
 import hashlib
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import BinaryIO
@@ -341,12 +341,18 @@ class MaintenanceResult:
     documents: int = 0  # the number of documents that were removed, because no row names them
 
 
+PrepareVacuum = Callable[[Table, str | None], Sequence[str] | None]
+"""Is called with a table and its kind of companion before it is vacuumed, when it is compacted. Returns the
+folders below its root that are not of the table; None if the table must not be vacuumed."""
+
+
 def maintain(
     spark: SparkSession,
     tables: StreamTables,
     retention: dt.timedelta = RETENTION,
     dead_letter_age: dt.timedelta | None = DEAD_LETTER_AGE,
     cluster_by: Sequence[ColumnPath] = (),
+    prepare: PrepareVacuum = lambda *_: (),
 ) -> list[MaintenanceResult]:
     """Compact and vacuum a stream's table and its companions.
 
@@ -355,6 +361,7 @@ def maintain(
     Args:
         dead_letter_age: age at which rejected records are removed; None if they are kept.
         cluster_by: the columns by which the rows of the stream's table are sorted; see `cluster`.
+        prepare: publishes the table before files that it named are removed.
 
     Raises:
         ConfigError: another engine gave a table a rule that this project does not keep.
@@ -370,7 +377,8 @@ def maintain(
         order = cluster_by if kind is None else ()
         clustered = cluster(spark, table, order)
         compact(spark, table, leave={*refreshed, *list_sorted(table, order)})
-        removed = vacuum(table, retention)
+        others = prepare(table, kind)
+        removed = 0 if others is None else vacuum(table, retention, others)
         if table.log_length > CHECKPOINT_ENTRIES:
             table.write_checkpoint()
         removed += remove_old_checkpoints(table, retention)
@@ -424,8 +432,8 @@ def remove_old_checkpoints(table: Table, retention: dt.timedelta) -> int:
     Entries that a killed run left unfinished are removed with them.
 
     The commits stay, so each version can still be read, and each state found. A checkpoint lists all files of
-    the table; a table with many files has most of its log in them. If another engine has removed commits,
-    the checkpoints stay, because older versions need them.
+    the table; a table with many files has most of its log in them. If the first commits were removed, by an
+    erasure or another engine, the oldest checkpoint stays too: the versions since are read from it.
 
     Returns:
         the number of removed files.
@@ -434,10 +442,11 @@ def remove_old_checkpoints(table: Table, retention: dt.timedelta) -> int:
     infos = table.storage.list_folder(LOG)
     old = [info.base_name for info in infos if info.mtime < oldest]
     names = [name for name in old if name.endswith(UNFINISHED)]
-    if any(info.base_name == _FIRST_COMMIT for info in infos):
-        checkpoints = [name for name in old if _CHECKPOINT.fullmatch(name)]
-        newest = max(checkpoints, default="").partition(".")[0]
-        names += [name for name in checkpoints if name.partition(".")[0] != newest]
+    checkpoints = [name for name in old if _CHECKPOINT.fullmatch(name)]
+    needed = {max(checkpoints, default="").partition(".")[0]}
+    if all(info.base_name != _FIRST_COMMIT for info in infos):
+        needed.add(min(checkpoints, default="").partition(".")[0])
+    names += [name for name in checkpoints if name.partition(".")[0] not in needed]
     return table.storage.discard(DataFile(f"{LOG}/{name}", 0, 0) for name in names)
 
 
@@ -464,14 +473,18 @@ def compact(spark: SparkSession, table: Table, leave: Collection[str] = ()) -> i
     return removed
 
 
-def vacuum(table: Table, retention: dt.timedelta = RETENTION) -> int:
+def vacuum(table: Table, retention: dt.timedelta = RETENTION, others: Sequence[str] = ()) -> int:
     """Remove files older than the retention that neither the present version nor one within the retention
     uses.
+
+    Args:
+        others: folders below the root, with a slash at the end, whose files are not of the table.
 
     Returns:
         the number of removed files.
     """
     old = {*table.find_unreferenced(retention), *_hidden(table.storage, retention)}
+    old = {path for path in old if not path.startswith(tuple(others))}
     paths = old - table.find_needed(dt.datetime.now(dt.timezone.utc) - retention) if old else old
     reach(Failpoint.VACUUM_PLANNED)
     removed = table.storage.discard(DataFile(path, 0, 0) for path in paths)

@@ -13,13 +13,17 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from elt_assets.branches import BRANCH_ENVIRONMENT, branch
 from elt_assets.errors import ConfigError
 from elt_assets.lake.delta import opening
 from elt_assets.lake.delta.rules import spark_schema
-from elt_assets.lake.publish.followers import LakeTable
+from elt_assets.lake.publish.followers import (
+    LakeTable,
+    TableTexts,
+    refuse_shared_with_branch,
+)
 from elt_assets.lake.publish.glue import GlueCatalog
 from elt_assets.lake.publish.hive import HiveCatalog
 from elt_assets.lake.publish.names import catalog_name, namespace_levels
@@ -30,6 +34,7 @@ from elt_assets.lake.publish.registration import (
     Registration,
     Unreachable,
     fill_comments,
+    look_up,
     register,
     remove_comments,
     unregister,
@@ -42,7 +47,6 @@ from elt_assets.settings import (
     GlueSettings,
     HiveSettings,
     NoCatalog,
-    is_set_for,
     settings,
 )
 from elt_assets.storage.location import Location
@@ -63,7 +67,7 @@ def open_entries() -> CatalogEntries:
     present = read_catalog_settings()
     if present is None:
         raise ConfigError(f"the project has no {_WHERE}", guidance="write it, with its `type`")
-    _refuse_shared_with_branch()
+    refuse_shared_with_branch("catalog", 'with another `database`, or with `type = "none"`')
     return CatalogEntries(present, _open_catalog(present))
 
 
@@ -123,8 +127,26 @@ class CatalogEntries:
         self._registered[table.location.uri] = registration
         return outcome
 
+    def look(self, table: LakeTable) -> str | None:
+        """Return in what the entry of a table is not what it should be, without a change; None if in nothing.
+
+        Raises:
+            EltError: the catalog cannot be asked.
+        """
+        registration = self._describe(table)
+        if registration is None:
+            return None
+        self._refuse_unreachable()
+        try:
+            problem = look_up(self._catalog, registration)
+        except Unreachable as error:
+            self._failure = time.monotonic(), error
+            raise
+        return problem
+
     def drop(self, table: LakeTable) -> None:
-        name = entry_name(self._settings, table)
+        # A dead letter may have an entry of a time when dead letters were registered.
+        name = entry_name(self._settings, replace(table, companion=None))
         if name is not None:
             self._registered.pop(table.location.uri, None)
             unregister(self._catalog, name, self._place(table.location))
@@ -138,18 +160,16 @@ class CatalogEntries:
         snapshot = None if name is None else opening.open_table(table.location)
         if name is None or snapshot is None:
             return None
-        schema, comment = spark_schema(snapshot), table.comment or ""
-        if self._settings.comments:
-            schema = fill_comments(schema, table.column_comments)
-        else:
-            schema, comment = remove_comments(schema), ""
+        texts, shows_comments = table.texts or TableTexts(), self._settings.comments
+        schema = spark_schema(snapshot)
         return Registration(
             name,
             self._place(table.location),
-            schema,
+            fill_comments(schema, texts.columns) if shows_comments else remove_comments(schema),
             "/".join(table.levels),
             tuple(snapshot.metadata().partition_columns),
-            comment,
+            texts.comment or "" if shows_comments else "",
+            keeps_comments=shows_comments and table.texts is None,
         )
 
     def _place(self, location: Location) -> str:
@@ -193,19 +213,3 @@ def _resolve(value: Any, key: str) -> str:
         return str(value)
     content, _ = reference.read(f"{_WHERE} {key}")
     return content if isinstance(content, str) else json.dumps(content)
-
-
-def _refuse_shared_with_branch() -> None:
-    """Refuse the catalog of production in the deployment of a branch.
-
-    Raises:
-        ConfigError: the settings of branches do not name a catalog.
-    """
-    name = branch()
-    if name is not None and not is_set_for("catalog", BRANCH_ENVIRONMENT):
-        raise ConfigError(
-            f"this is the deployment of the branch {name!r}, and {_WHERE} is not of its own: entries of "
-            "production would be changed",
-            guidance=f"write [tool.elt.env.{BRANCH_ENVIRONMENT}.catalog] with another `database`, or with "
-            '`type = "none"`',
-        )

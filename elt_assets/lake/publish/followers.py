@@ -7,8 +7,8 @@ A sync is neither delayed nor failed by its followers:
 
 1. They work in one thread of their own, after the commit. A table that gets several commits meanwhile is
    followed once, at its newest version, so they never fall behind by a queue.
-2. The read waits for them at its end, for a limited time (`Followers.wait`). A follower that takes longer
-   ends with the process; the next sync, or the command that catches up, does what it has not done.
+2. The read waits for them at its end, no longer than `PATIENCE` in all. A follower that takes longer ends
+   with the process; the next sync, or the command that catches up, does what it has not done.
 3. Their errors are kept as the reason why a table is behind (`Followers.problems`), and never raised.
 
 A follower only looks at the table as it is now, so it does not matter which commits it missed, and a kill at
@@ -18,15 +18,32 @@ Test: `tests/lake/publishing/test_followers.py`
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from elt_assets.errors import EltError, SystemFailure
+from elt_assets.branches import BRANCH_ENVIRONMENT, branch
+from elt_assets.errors import ConfigError, EltError, SystemFailure
 from elt_assets.machine_faults import first_line, translate
+from elt_assets.settings import is_set_for
 from elt_assets.storage.location import Location
+
+PATIENCE = 60.0
+"""How long a read waits for its followers in all, in seconds."""
+
+
+@dataclass(frozen=True)
+class TableTexts:
+    """What people say of a table."""
+
+    comment: str | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """The description of each column that has one, by its name."""
+    key: tuple[str, ...] = ()
+    """The columns of the primary key; none if rows are not told apart by one."""
 
 
 @dataclass(frozen=True)
@@ -40,11 +57,10 @@ class LakeTable:
     """The path of the table below the root of the lake, by which people know it."""
     companion: str | None = None
     """The kind of companion, as in `SUFFIXES`; None for the table of a stream or of another asset."""
-    comment: str | None = None
-    column_comments: Mapping[str, str] = field(default_factory=dict)
-    """The description of each column that has one, by its name."""
-    key: tuple[str, ...] = ()
-    """The columns of the primary key; none if rows are not told apart by one."""
+    texts: TableTexts | None = None
+    """Its descriptions and its key; None if they are not known here: then those that a place has stay."""
+    iceberg: bool | None = None
+    """Whether the connection or the stream says that the table is published in Iceberg, or is not."""
 
     @property
     def name(self) -> str:
@@ -76,15 +92,59 @@ class Follower(Protocol):
         """Return what the event of the table says of the place, from what is known without a request."""
 
 
+@dataclass(frozen=True)
+class Publication:
+    """What is published of a table in Iceberg."""
+
+    snapshot: int
+    """The id of the Iceberg snapshot."""
+    version: int
+    """The Delta version that it is."""
+    lag: int = 0
+    """How many Delta versions are newer."""
+
+
+@dataclass(frozen=True)
+class Expiry:
+    """What was done before a vacuum."""
+
+    removed: int = 0
+    """The number of removed metadata files."""
+    other_folders: tuple[str, ...] = ()
+    """Folders below the table's root, each with a slash at its end, in which a catalog has its own files."""
+
+
+class IcebergPublisher(Follower, Protocol):
+    """The follower that publishes in Iceberg (`iceberg.Publisher`), for those who do not load its library."""
+
+    def publishes(self, table: LakeTable) -> bool:
+        """Return whether a table is to be published."""
+
+    def publish(self, table: LakeTable, *, replace: bool = False) -> Publication | None:
+        """Publish the newest version of a table; see `iceberg.Publisher.publish`."""
+
+    def look(self, table: LakeTable) -> Publication | None:
+        """Return what is published of a table, without a change; see `iceberg.Publisher.look`."""
+
+    def expire(self, table: LakeTable, retention: dt.timedelta) -> Expiry:
+        """Publish a table, and remove what a vacuum would break; see `iceberg.Publisher.expire`."""
+
+
 OpenFollower = Callable[[], Follower]
 """Opens a follower. It loads libraries and asks a catalog, which takes a while; it may raise an EltError."""
 
 
 class Followers:
-    """The followers of the tables of one read, and the thread in which they work."""
+    """The followers of the tables of one read, and the thread in which they work.
 
-    def __init__(self, opening: Sequence[OpenFollower] = ()):
+    Args:
+        opening: opens the followers.
+        patience: how long `wait` waits in all its calls, in seconds.
+    """
+
+    def __init__(self, opening: Sequence[OpenFollower] = (), patience: float = PATIENCE):
         self._opening = opening
+        self._patience = patience
         self._followers: list[Follower] = []
         self._changed = threading.Condition()
         self._waiting: dict[str, LakeTable] = {}
@@ -114,12 +174,13 @@ class Followers:
             self._changed.notify_all()
         self.start()
 
-    def wait(self, seconds: float, table: LakeTable | None = None) -> None:
-        """Wait until a table (default: all tables) is followed up to its newest commit, or time is over."""
-        deadline = time.monotonic() + seconds
+    def wait(self, table: LakeTable | None = None) -> None:
+        """Wait until a table (default: each) is followed up to its newest commit, or patience is over."""
+        start = time.monotonic()
         with self._changed:
-            while self._is_busy(table) and (left := deadline - time.monotonic()) > 0:
+            while self._is_busy(table) and (left := start + self._patience - time.monotonic()) > 0:
                 self._changed.wait(left)
+            self._patience = max(0.0, self._patience - (time.monotonic() - start))
 
     def problems(self, table: LakeTable) -> list[str]:
         """Return why a place is not up to date with a table; none if every place is, as far as is known."""
@@ -173,6 +234,25 @@ class Followers:
             uri = next(iter(self._waiting))
             self._current, table = uri, self._waiting.pop(uri)
             return table
+
+
+def refuse_shared_with_branch(setting: str, remedy: str) -> None:
+    """Refuse a place of production in the deployment of a branch.
+
+    Args:
+        setting: the table of the settings that names the place.
+        remedy: what to write in the table of branches, for the error.
+
+    Raises:
+        ConfigError: the settings of branches do not name a place.
+    """
+    name = branch()
+    if name is not None and not is_set_for(setting, BRANCH_ENVIRONMENT):
+        raise ConfigError(
+            f"this is the deployment of the branch {name!r}, and [tool.elt.{setting}] is not of its own: "
+            "what is published of production would be changed",
+            guidance=f"write [tool.elt.env.{BRANCH_ENVIRONMENT}.{setting}] {remedy}",
+        )
 
 
 def explain_failure(action: Callable[..., object], *arguments: object) -> str | None:

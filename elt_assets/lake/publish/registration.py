@@ -161,6 +161,26 @@ def register(catalog: Catalog, registration: Registration, *, replace: bool = Fa
     return _try_twice(change)
 
 
+def look_up(catalog: Catalog, registration: Registration) -> str | None:
+    """Return in what the entry of a table is not what it should be, without a change; None if in nothing.
+
+    Raises:
+        EltError: the catalog cannot be asked.
+    """
+    entry = catalog.find(registration.name)
+    if entry is None:
+        return f"{catalog.kind} has no entry {registration.name}; `elt publish` makes it"
+    if not is_own(entry, registration.location):
+        return f"the entry {entry.name} in {catalog.kind} {_describe_other(entry, registration)}"
+    different = differences(catalog, _take_comments(registration, entry), entry)
+    if not different:
+        return None
+    return (
+        f"the entry {entry.name} in {catalog.kind} shows another state of the table; `elt publish` brings it "
+        f"up to date: {', '.join(different)}"
+    )
+
+
 def unregister(catalog: Catalog, name: EntryName, location: str) -> bool:
     """Remove the entry of a table that is no longer there, or has another name. Entries of others stay.
 
@@ -265,22 +285,26 @@ def _refuse_other(
     """
     if replace and entry.is_external:
         return
-    if not entry.is_external:
-        reason = "is a view, or a table whose files the catalog owns"
-    elif same_place(entry.location, registration.location):
-        reason = "names this table, but was not made here"
-    else:
-        reason = f"is a table at another place, {entry.location}"
     way = (
-        f"`elt publish --replace` replaces it by the table {registration.location}"
+        f"`elt publish CONNECTION STREAM --replace` replaces it by the table {registration.location}"
         if entry.is_external
         else "remove it with the engine that made it"
     )
     raise ConfigError(
-        f"the entry {entry.name} in {catalog.kind} {reason}; it was not changed",
+        f"the entry {entry.name} in {catalog.kind} {_describe_other(entry, registration)}; it "
+        "was not changed",
         guidance=f"{way}; or write another `database` in [tool.elt.catalog], or another `table` for the "
         "stream",
     )
+
+
+def _describe_other(entry: Entry, registration: Registration) -> str:
+    """Return what an entry is that is not this project's."""
+    if not entry.is_external:
+        return "is a view, or a table whose files the catalog owns"
+    if same_place(entry.location, registration.location):
+        return "names this table, but was not made here"
+    return f"is a table at another place, {entry.location}"
 
 
 def unreachable(kind: str, place: str, reason: object) -> Unreachable:

@@ -159,6 +159,11 @@ class TableWriter:
         self._pending = _Pending()
 
     @property
+    def tables(self) -> StreamTables:
+        """The tables that are written."""
+        return self._tables
+
+    @property
     def schema_changes(self) -> Sequence[str]:
         """Return the differences between the stream's schema and that of its table, as text."""
         return self._schema_changes

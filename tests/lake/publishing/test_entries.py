@@ -15,7 +15,7 @@ from deltalake import write_deltalake
 
 from elt_assets.errors import ConfigError, TransientError
 from elt_assets.lake.publish.entries import ENTRY, entry_name, open_entries
-from elt_assets.lake.publish.followers import LakeTable
+from elt_assets.lake.publish.followers import LakeTable, TableTexts
 from elt_assets.lake.publish.registration import EntryName, Outcome
 from elt_assets.lake.write.companions import DEAD_LETTER, HISTORY
 from elt_assets.pipeline.following import drop_published, follow_now
@@ -58,8 +58,7 @@ def make_table(folder: Path, name: str = "users", columns: Any = None) -> LakeTa
         Location.parse(f"file://{place}"),
         "shop",
         ("shop", name),
-        comment="All users",
-        column_comments=comments,
+        texts=TableTexts("All users", comments),
     )
 
 
@@ -82,6 +81,11 @@ def test_a_table_is_registered_with_what_the_lake_and_the_stream_say(
     assert unity.proxy.requests == requests  # the columns are the same
     make_table(tmp_path, columns={"id": ["a"], "day": ["monday"]})
     assert entries.register(table) is Outcome.UPDATED
+    make_table(tmp_path, columns={"id": ["a"], "day": ["monday"], "more": [1.5]})
+    unknown = replace(table, texts=None)  # as maintenance and commands know it
+    assert "shows another state of the table" in str(entries.look(unknown))
+    assert entries.register(unknown) is Outcome.UPDATED
+    assert open_entries().look(table) is None
     configure(comments=False)
     assert open_entries().register(table) is Outcome.UPDATED
     entry = unity.direct.find(unity.name("users"))
@@ -138,21 +142,33 @@ def test_a_catalog_that_does_not_answer_is_asked_once_for_many_tables(
     assert unity.proxy.requests == requests + 2
 
 
+def test_a_dead_letter_that_is_no_longer_registered_is_dropped_too(
+    configure: Configure, unity: Server, tmp_path: Path
+) -> None:
+    table = replace(make_table(tmp_path), companion=DEAD_LETTER)
+    configure(dead_letters=True)
+    open_entries().follow(table)
+    assert unity.direct.find(unity.name("users")) is not None
+    configure(dead_letters=False)
+    open_entries().drop(table)
+    assert unity.direct.find(unity.name("users")) is None
+
+
 def test_warnings_name_the_table_and_the_remedy(
     configure: Configure, unity: Server, tmp_path: Path
 ) -> None:
     table = make_table(tmp_path)
     configure(token={"env": "FORMER_TOKEN"})
-    [warning] = follow_now([table])
+    [warning] = follow_now([table]).problems
     assert "the table shop.users is committed, and not published" in warning
     assert "set FORMER_TOKEN" in warning
     configure()
-    assert follow_now([table]) == []
+    assert follow_now([table]).problems == []
     assert unity.direct.find(unity.name("users")) is not None
     drop_published([table])
     assert unity.direct.find(unity.name("users")) is None
     configure(type="none")
-    assert follow_now([table]) == []
+    assert follow_now([table]).problems == []
 
 
 def test_the_catalog_of_production_is_refused_in_a_branch(
@@ -160,7 +176,7 @@ def test_the_catalog_of_production_is_refused_in_a_branch(
 ) -> None:
     table = make_table(tmp_path)
     monkeypatch.setenv("ELT_BRANCH", "new-columns")
-    [warning] = follow_now([table])
+    [warning] = follow_now([table]).problems
     assert "the deployment of the branch 'new-columns'" in warning
     assert "[tool.elt.env.branch.catalog]" in warning
     common = json.loads(os.environ["ELT_CATALOG"])
@@ -174,7 +190,7 @@ def test_the_catalog_of_production_is_refused_in_a_branch(
         f'[tool.elt.env.branch.catalog]\ndatabase = "{unity.database}_branch"\n'
     )
     monkeypatch.setenv("ELT_PROJECT", str(tmp_path))
-    assert follow_now([table]) == []
+    assert follow_now([table]).problems == []
     assert unity.direct.find(EntryName(f"{unity.database}_branch", "users")) is not None
     assert unity.direct.find(unity.name("users")) is None
 
@@ -221,7 +237,8 @@ def test_a_lake_in_s3_is_registered_in_glue_with_the_credentials_of_the_environm
     monkeypatch.setenv("ELT_CATALOG", json.dumps(options))
     place = f"{store.uri}/shop/users"
     write_deltalake(place, pa.table({"id": [1]}), storage_options=store.options)
-    assert follow_now([LakeTable(Location.parse(place), "shop", ("shop", "users"))]) == []
+    table = LakeTable(Location.parse(place), "shop", ("shop", "users"))
+    assert follow_now([table]).problems == []
     entry = glue.direct.find(EntryName(f"{glue.database}_shop", "users"))
     assert entry is not None
     assert entry.location == place

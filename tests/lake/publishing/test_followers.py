@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -52,19 +53,27 @@ def allow(recorder: Recorder, count: int = 1) -> None:
         recorder.permissions.release()
 
 
+def settle(followers: Followers, table: LakeTable) -> None:
+    """Wait for followers whose patience is over."""
+    deadline = time.monotonic() + 30
+    while followers.problems(table) and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
 def test_commits_during_a_call_are_followed_once_and_a_read_does_not_wait_longer_than_it_says() -> (
     None
 ):
     recorder, table = Recorder(), lake_table()
-    followers = Followers([lambda: recorder])
+    followers = Followers([lambda: recorder], patience=0.01)
     followers.notice(table)
     recorder.entered.acquire()
     for _ in range(5):
         followers.notice(table)
-    followers.wait(0.01)
+    followers.wait()
+    followers.wait(lake_table("orders"))
     assert "not published yet" in followers.problems(table)[0]
     allow(recorder, 2)
-    followers.wait(30)
+    settle(followers, table)
     assert recorder.followed == ["shop.users"] * 2
     assert followers.problems(table) == []
     assert followers.metadata(table) == {"elt/followed": 2}
@@ -76,14 +85,14 @@ def test_a_failure_is_a_reason_until_a_later_call_succeeds() -> None:
     recorder, table = Recorder(failures), lake_table()
     followers = Followers([lambda: recorder])
     allow(recorder, 3)
-    found = []
+    reasons = []
     for _ in range(3):
         followers.notice(table)
-        followers.wait(30)
-        found.append("".join(followers.problems(table)))
-    assert found[0] == "the catalog is down; start it"
-    assert found[1].startswith("ValueError: odd; ")
-    assert found[2] == ""
+        followers.wait()
+        reasons.append("".join(followers.problems(table)))
+    assert reasons[0] == "the catalog is down; start it"
+    assert reasons[1].startswith("ValueError: odd; ")
+    assert reasons[2] == ""
     followers.close()
 
 
@@ -95,7 +104,7 @@ def test_a_follower_that_cannot_be_opened_is_the_reason_for_each_table() -> None
     allow(recorder)
     followers = Followers([fail, lambda: recorder])
     followers.notice(lake_table())
-    followers.wait(30)
+    followers.wait()
     assert followers.problems(lake_table()) == ["no library; install it"]
     assert recorder.followed == ["shop.users"]
     followers.close()
@@ -106,7 +115,7 @@ def test_without_followers_there_is_no_thread() -> None:
     followers = Followers()
     followers.start()
     followers.notice(lake_table())
-    followers.wait(30)
+    followers.wait()
     assert (threading.active_count(), followers.problems(lake_table())) == (before, [])
     assert not followers.are_there
 

@@ -221,7 +221,7 @@ def test_an_entry_of_another_lake_stays_until_it_is_to_be_replaced(server: Serve
     with pytest.raises(ConfigError) as caught:
         register(server.direct, registration)
     assert other.location.rpartition("/lake")[2] in caught.value.message
-    assert "`elt publish --replace`" in str(caught.value.guidance)
+    assert "`elt publish CONNECTION STREAM --replace`" in str(caught.value.guidance)
     assert unregister(server.direct, registration.name, registration.location) is False
     assert read(server.direct, other.name) == before
     assert register(server.direct, registration, replace=True) is Outcome.REPLACED
