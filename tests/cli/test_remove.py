@@ -33,7 +33,8 @@ from elt_assets.connection import find_place
 from elt_assets.failpoints import Failpoint, armed
 from elt_assets.lake.publish.registration import EntryName
 from elt_assets.orchestration.io_manager import project_lake
-from elt_assets.pipeline.following import follow_now, list_lake_tables
+from elt_assets.pipeline.following import follow_now
+from elt_assets.pipeline.publication import list_lake_tables
 from tests.lake.publishing.catalogs import TOKEN, UNITY_CATALOG, open_catalog, unity_server
 from tests.lake.test_moving import Killed, killer
 from tests.programs.scripted import record, script, state
@@ -311,7 +312,7 @@ def prepare(project: Project, server: Postgres) -> None:
         make_log(server)
     lake = project_lake()
     for asset in assets_of(find_place("shop")):
-        assert follow_now(list_lake_tables(asset, asset.tables(lake))) == []
+        assert follow_now(list_lake_tables(asset, asset.tables(lake))).problems == []
 
 
 def list_entries(place: str, table: str = "t") -> dict[str, str]:

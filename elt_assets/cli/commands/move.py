@@ -15,12 +15,8 @@ from elt_assets.orchestration.io_manager import project_lake
 from elt_assets.orchestration.renaming import refuse_running
 from elt_assets.orchestration.resources import open_instance
 from elt_assets.orchestration.streams import StreamAsset
-from elt_assets.pipeline.following import (
-    drop_published,
-    follow_now,
-    list_lake_tables,
-    list_tables_at,
-)
+from elt_assets.pipeline.following import drop_published, follow_now, list_tables_at
+from elt_assets.pipeline.publication import list_lake_tables
 from elt_assets.storage.location import Location
 
 
@@ -113,7 +109,7 @@ def _renew_entries(lake: Location, target: Location) -> Iterator[str]:
             drop_published(list_tables_at(lake, levels, asset.connection.name))
         except EltError as error:
             reason = error
-        for problem in follow_now(list_lake_tables(asset, asset.tables(target))):
+        for problem in follow_now(list_lake_tables(asset, asset.tables(target))).problems:
             yield problem if reason is None else f"{problem}; {reason.message}"
 
 

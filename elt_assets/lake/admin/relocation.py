@@ -15,6 +15,8 @@ again for what is left:
 5. The copy is a table like any other (TABLE_RELOCATED), companions before the stream's table. The former
    table stays closed, so no sync with the former setting writes to it, and the two never differ in silence.
 
+Iceberg's metadata is not copied, since it names the former place: the copy is published again.
+
 Until the setting names the new root, `reopen` goes back. The former tables are removed by `remove_former`.
 Test: `tests/lake/test_relocation.py::test_a_relocation_survives_a_kill_at_any_point`
 """
@@ -31,7 +33,7 @@ from dataclasses import dataclass, field
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.admin.moving import list_files, log_last
-from elt_assets.lake.admin.removal import read_last_move, remove_folder
+from elt_assets.lake.admin.removal import ICEBERG, read_last_move, remove_folder
 from elt_assets.lake.delta.log import FOLDER as LOG
 from elt_assets.lake.delta.opening import is_table
 from elt_assets.lake.delta.rules import Move
@@ -166,7 +168,7 @@ def _copy_files(source: Location, target: Location) -> int:
     missing = [
         name
         for name, size in list_files(source)
-        if not name.startswith(f"{LOG}/") and present.get(name) != size
+        if not name.startswith((f"{LOG}/", f"{ICEBERG}/")) and present.get(name) != size
     ]
 
     def copy(name: str) -> None:
@@ -210,6 +212,7 @@ def verify_copy(source: Location, target: Location, *, checksums: bool) -> None:
         SystemFailure: names the first file that differs, or that the log names and is not there.
     """
     files, copies = dict(list_files(source)), dict(list_files(target))
+    files = {name: size for name, size in files.items() if not name.startswith(f"{ICEBERG}/")}
     compared = [name for name in files if checksums or name.startswith(f"{LOG}/")]
     wrong = [name for name, size in files.items() if copies.get(name) != size]
     with ThreadPoolExecutor(_COPIES) as pool:
