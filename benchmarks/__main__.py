@@ -28,6 +28,7 @@ from benchmarks import (
     merge,
     parts,
     peers,
+    publish,
     report,
     routing,
     sdk,
@@ -60,6 +61,8 @@ SIZES = {
     "tabled": 2_000_000,
     "changed": 1_000_000,
     "merged": 10_000_000,
+    "published": 1_000_000,
+    "publications": 1_000,
     "soaked": 100_000_000,
 }
 QUICK = {
@@ -80,13 +83,15 @@ QUICK = {
     "tabled": 100_000,
     "changed": 20_000,
     "merged": 50_000,
+    "published": 50_000,
+    "publications": 50,
     "soaked": 3_000_000,
 }
 NAMES = (
     *("ingest", "mixed", "parts", "start", "merge", "erase", "conform", "routing"),
     *("log", "log_scale", "sdk", "manifest", "slices", "sources"),
     "changes",
-    *("file_sources", "source_memory", "loading"),
+    *("file_sources", "source_memory", "loading", "publish"),
 )
 ON_REQUEST = ("soak",)
 """Parts that run for hours, and only if they are asked for."""
@@ -117,6 +122,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--tabled", type=int, help="rows of tables and of files that sources copy")
     parser.add_argument("--changed", type=int, help="changes of a log that are read")
     parser.add_argument("--merged", type=int, help="rows of the table that changes are merged into")
+    parser.add_argument("--published", type=int, help="records of a sync with publication")
+    parser.add_argument("--publications", type=int, help="of one table, for what they leave")
     parser.add_argument(
         "--work", type=Path, help="keeps messages and logs there (default: a temporary folder)"
     )
@@ -152,6 +159,7 @@ def wanted(args: argparse.Namespace, work: Path) -> Mapping[str, Part]:
         "source_memory": partial(source_memory.run, work, args.tabled),
         "changes": partial(changes.run, work, args.changed, args.merged),
         "loading": partial(loading.run, work),
+        "publish": partial(publish.run, work, args.files, args.publications, args.published),
         "soak": partial(soak.run, work, args.soaked),
     }
 

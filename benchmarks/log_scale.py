@@ -57,7 +57,7 @@ class Point:
 
 
 def run(work: Path, files: int) -> Report:
-    points = [_measured(work / f"files-{number}", number) for number in (SMALL, files)]
+    points = [_measure_table(work / f"files-{number}", number) for number in (SMALL, files)]
     return Report(
         title=f"The log of tables with {SMALL:,} and {files:,} files, each from a commit of its own",
         headings=["files", "open", "append", "state", "first list of files", "bytes a commit"],
@@ -69,34 +69,35 @@ def run(work: Path, files: int) -> Report:
     )
 
 
-def _measured(folder: Path, files: int) -> Point:
+def _measure_table(folder: Path, files: int) -> Point:
     uri = str(folder / "users")
-    _build(uri, files)
+    build_table(uri, files)
     before, openings, appends, states = _log_bytes(uri), [], [], []
     for number in range(REPEATS):
-        app_id, file = f"{APP}|new{number}", _file(f"new{number}")
-        table, cost = _timed(partial(Table, uri, app_id))
+        app_id, file = f"{APP}|new{number}", make_file(f"new{number}")
+        table, cost = time_here(partial(Table, uri, app_id))
         openings.append(cost)
-        appends.append(_timed(partial(_append, table, file))[1])
-        states.append(_timed(partial(_commit, table, TableChange(), '{"c":2}'))[1])
+        appends.append(time_here(partial(append_file, table, file))[1])
+        states.append(time_here(partial(_commit, table, TableChange(), '{"c":2}'))[1])
     log_bytes = (_log_bytes(uri) - before) / (2 * REPEATS)
     selections = []
     for _ in range(3):
         table = Table(uri, f"{APP}|other")
-        selections.append(_timed(partial(partition_files.files_of, table, ["new1"]))[1])
+        selections.append(time_here(partial(partition_files.files_of, table, ["new1"]))[1])
     return Point(
         files, least(openings), least(appends), least(states), least(selections), log_bytes
     )
 
 
-def _timed(work: Callable[[], T]) -> tuple[T, Cost]:
+def time_here(work: Callable[[], T]) -> tuple[T, Cost]:
     """Return what a call returns, and its cost in this process: it takes milliseconds."""
     core, start = time.process_time(), time.perf_counter()
     result = work()
     return result, Cost(time.perf_counter() - start, time.process_time() - core)
 
 
-def _build(uri: str, files: int) -> None:
+def build_table(uri: str, files: int) -> None:
+    """Make a table of so many files, which exist in its log only, each of its own commit and partition."""
     table = Table(uri, APP)
     table.prepare(SCHEMA, "users")
     for number in range(files):
@@ -104,14 +105,15 @@ def _build(uri: str, files: int) -> None:
         own = {**CommitMetadata(1, 1, '{"c":1}', "run", uuid4().hex).to_dict(), "elt.app": app_id}
         transactions = [Transaction(app_id, 1), Transaction(version_app_id(app_id), version)]
         text = commit_text(
-            [_file(f"p{number:07d}").add()],
+            [make_file(f"p{number:07d}").add()],
             CommitProperties({**own, "elt.restored_at": "-1"}, app_transactions=transactions),
         )
         Path(uri, path_of(version)).write_text(text)
     DeltaTable(uri).create_checkpoint()
 
 
-def _file(partition: str) -> DataFile:
+def make_file(partition: str) -> DataFile:
+    """A file of a partition, as a sync logs it, with its statistics."""
     least_values = {"id": 1, "name": "a", "_elt_partition": partition}
     most_values = {"id": 9, "name": "z", "_elt_partition": partition}
     bounds = {"minValues": least_values, "maxValues": most_values}
@@ -119,7 +121,8 @@ def _file(partition: str) -> DataFile:
     return DataFile(f"data/{uuid4().hex}/{uuid4().hex}.parquet", 1000, 9, stats)
 
 
-def _append(table: Table, file: DataFile) -> None:
+def append_file(table: Table, file: DataFile) -> None:
+    """Commit a file as an append of a sync does."""
     table.prepare(SCHEMA, "users")
     _commit(table, TableChange([file]), '{"c":1}')
 

@@ -20,10 +20,11 @@ import msgspec
 
 from elt_assets import paths
 from elt_assets.connection.read_only_query import SqlCondition, check_condition
-from elt_assets.errors import ConfigError
+from elt_assets.errors import ConfigError, EltError
 from elt_assets.lake.admin.erased_keys import read_keys
 from elt_assets.lake.admin.erased_rows import Selection
 from elt_assets.lake.admin.erasure import Counts, Erasure, KeyLog, erase
+from elt_assets.lake.delta.table import Table
 from elt_assets.lake.write.companions import app_id
 from elt_assets.orchestration.erased_home import (
     CleanedHome,
@@ -31,7 +32,7 @@ from elt_assets.orchestration.erased_home import (
     choose_texts,
     clean_home,
 )
-from elt_assets.orchestration.metadata import commit_metadata
+from elt_assets.orchestration.metadata import CONNECTION, ICEBERG, commit_metadata, unwrap
 from elt_assets.orchestration.renaming import refuse_running
 from elt_assets.orchestration.resources import (
     AnySparkResource,
@@ -39,11 +40,14 @@ from elt_assets.orchestration.resources import (
     spark_provider,
 )
 from elt_assets.orchestration.streams import StreamAsset
+from elt_assets.pipeline.following import make_lake_table
+from elt_assets.pipeline.publication import open_publisher
 from elt_assets.runner.vault import hash_salt
 from elt_assets.sync.field_selection import FieldSelection
 from elt_assets.sync.record_filter import hash_value
 
 _HASH_DIGITS = 64
+_ICEBERG = "_iceberg"
 
 
 @dataclass(frozen=True)
@@ -128,10 +132,41 @@ class ErasurePlan:
             self._refuse_everything(counts)
             home = self._clean_home(log, instance)
 
-        counts = erase(self._erasure, self._selection, log, prepare)
+        counts = erase(self._erasure, self._selection, log, prepare, self._publish)
         staged = self._lake.sync_staging.sweep(0)
         self._report(instance)
+        storage = self._erasure.main.storage
+        if open_publisher() is None and storage.list_folder(_ICEBERG):
+            home.left.append(
+                f"{storage.uri}/{_ICEBERG}, perhaps: no catalog is set, so its snapshots are not expired"
+            )
         return Erased(self.id, counts, home, log.suppressed, staged)
+
+    def _publish(self, table: Table, companion: str | None) -> bool:
+        """Publish a table without the rows, and remove the Iceberg snapshots that have them.
+
+        Returns:
+            whether the table is published at all.
+
+        Raises:
+            EltError: it could not be done; the rows are gone from the newest version only.
+        """
+        publisher = open_publisher()
+        if publisher is None:
+            return False
+        metadata = self.asset.spec.metadata
+        connection, iceberg = (unwrap(metadata.get(key)) for key in (CONNECTION, ICEBERG))
+        lake = self._lake.location
+        lake_table = make_lake_table(table, lake, connection, companion, iceberg=iceberg)
+        try:
+            publisher.expire(lake_table, dt.timedelta(0))
+        except EltError as error:
+            error.guidance = (
+                f"{error.guidance or 'correct what the message says'}; the rows are gone from the newest "
+                "version, and older versions and Iceberg snapshots have them: run the same command again"
+            )
+            raise
+        return publisher.publishes(lake_table)
 
     def _clean_home(self, log: KeyLog, instance: dg.DagsterInstance) -> CleanedHome:
         """Replace the texts of the keys and of the condition in Dagster's home."""

@@ -52,7 +52,14 @@ from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.log import FOLDER as LOG
 from elt_assets.lake.delta.opening import find_retyped, is_table
 from elt_assets.lake.delta.outcome import NOTHING_PUBLISHED, Superseded
-from elt_assets.lake.delta.storage import DOCUMENTS, HIDDEN, DataFile, TableChange, TableStorage
+from elt_assets.lake.delta.storage import (
+    DOCUMENTS,
+    HIDDEN,
+    VISIBLE,
+    DataFile,
+    TableChange,
+    TableStorage,
+)
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.session import SparkProvider
 from elt_assets.lake.worker.parquet import read_all_keys
@@ -335,6 +342,19 @@ class Erasure:
         self._discard_matches()
         return listed
 
+    def publish(self, publish: Callable[[Table, str | None], bool]) -> None:
+        """Have each table published without the rows.
+
+        The first publication says which files are removed, with their bounds. The next one does not, so a
+        commit without a change is published too.
+        """
+        for part in self._parts:
+            if publish(part.table, part.kind):
+                table = Table(part.table.storage.location, part.table.app_id)
+                _publish(TakenOut(table, TableChange(), table.metadata, 0), self.id)
+                publish(part.table, part.kind)
+        self._parts = self._open()
+
     def discard(self) -> None:
         """Remove the files that were built and not committed."""
         for part in self._parts:
@@ -368,11 +388,14 @@ def erase(
     selection: Selection,
     log: KeyLog,
     check: Callable[[Counts], object] = lambda _: None,
+    publish: Callable[[Table, str | None], bool] = lambda _, __: False,
 ) -> Counts:
     """Build and commit an erasure, and remove all that older versions have.
 
     Args:
         check: is called with what is about to be committed; it may raise an error instead.
+        publish: is called for each table and its kind of companion before files are removed, which something
+            else may name; it returns whether something else does. After an error no file is removed.
 
     Raises:
         ConcurrentSync: syncs have committed first each time; run it again.
@@ -384,6 +407,7 @@ def erase(
     finally:
         erasure.discard()
     erasure.record(log, counts, complete=False)
+    erasure.publish(publish)
     counts += clean_up(erasure, listed)
     erasure.record(log, counts, complete=True)
     return counts
@@ -507,10 +531,11 @@ def _refuse_older_columns(table: Table) -> None:
 def _list(storage: TableStorage) -> Iterator[str]:
     """Yield the files below a table's root that have rows or states, by their paths.
 
-    What else begins with an underscore belongs to other programs, but for the rows of Delta's change feed.
+    What else is there belongs to other programs: other folders with an underscore, metadata of a catalog.
     """
+    own = (f"{VISIBLE}/", f"{HIDDEN}/", "_change_data/")
     for path, _ in list_files(storage):
-        if not path.startswith("_") or path.startswith((f"{HIDDEN}/", "_change_data/")):
+        if path.startswith(own) or (path.endswith(".parquet") and not path.startswith("_")):
             yield path
 
 

@@ -128,7 +128,7 @@ def list_files(delta: Snapshot) -> Iterator[LoggedFile]:
     for batch in actions.to_batches(BATCH):
         for row in batch.to_pylist():
             yield LoggedFile(
-                row["path"],
+                unquote(row["path"]),
                 row["size_bytes"],
                 row["num_records"],
                 row.get("partition") or {},
@@ -141,7 +141,7 @@ def list_files(delta: Snapshot) -> Iterator[LoggedFile]:
 def list_paths(delta: Snapshot) -> set[str]:
     """Return the paths of all files of a snapshot."""
     actions = pa.table(delta.delta_table.get_add_actions(flatten=True))
-    return set(actions.column("path").to_pylist())
+    return set(map(unquote, actions.column("path").to_pylist()))
 
 
 def _read_add(add: Mapping[str, Any]) -> LoggedFile:

@@ -2,10 +2,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
 from tests.lake.publishing.catalogs import KINDS, Server, catalog_server
+from tests.support.iceberg_catalogs import RestCatalog, rest_catalog
+from tests.support.iceberg_readers import DuckDb, duckdb_process
 
 StartServer = Callable[[str], Server]
 
@@ -46,3 +49,17 @@ def hive(started: StartServer) -> Server:
 @pytest.fixture
 def unity(started: StartServer) -> Server:
     return started("unity")
+
+
+@pytest.fixture(scope="package")
+def rest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestCatalog]:
+    """A REST catalog of Iceberg tables over S3."""
+    with rest_catalog(tmp_path_factory.mktemp("rest")) as catalog:
+        yield catalog
+
+
+@pytest.fixture(scope="package")
+def duck(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DuckDb]:
+    """DuckDB with its extension for Iceberg."""
+    with duckdb_process(packages, tmp_path_factory.mktemp("duckdb")) as process:
+        yield process

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
@@ -117,6 +118,26 @@ def test_a_file_that_another_engine_adds_again_is_named_once(
     again = [line for line in lines if json.loads(line).get("add")]
     again.append(json.dumps({"commitInfo": {"timestamp": 1, "operation": "COMPUTE STATS"}}))
     log_entry(table, 1).write_text("\n".join(again) + "\n")
+    publisher.publish(table)
+    oracle.check_current(publisher, table)
+
+
+@pytest.mark.parametrize("is_listed", [True, False], ids=["first", "later"])
+def test_a_file_of_another_engine_whose_path_the_log_encodes_is_found(
+    table: LakeTable, publisher: Publisher, is_listed: bool
+) -> None:
+    append(table, 1)
+    if not is_listed:
+        publisher.publish(table)
+    root = Path(table.location.uri)
+    pq.write_table(pa.table({"id": [2]}), root / "part é.parquet")
+    size = (root / "part é.parquet").stat().st_size
+    add = {"path": "part%20%C3%A9.parquet", "size": size, "partitionValues": {}}
+    add |= {"modificationTime": 0, "dataChange": True}
+    log_entry(table, 1).write_text(json.dumps({"add": add}) + "\n")
+    publisher.publish(table)
+    oracle.check_current(publisher, table)
+    DeltaTable(table.location.uri).delete("id = 2")
     publisher.publish(table)
     oracle.check_current(publisher, table)
 

@@ -1,0 +1,73 @@
+"""An erasure of a published table: no snapshot, manifest or metadata file has a bound of an erased row."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+
+from elt_assets.connection.read_only_query import check_condition
+from elt_assets.errors import EltError
+from elt_assets.lake.admin.erased_rows import Selection
+from elt_assets.lake.admin.erasure import Counts, Erasure, KeyLog, erase
+from elt_assets.lake.delta.table import Table
+from elt_assets.lake.publish.iceberg import Publisher
+from elt_assets.protocol.catalog import APPEND_DEDUP
+from tests.lake.harness import Lake
+from tests.lake.publishing import oracle
+from tests.lake.staging import APP, INTEGER, STRING, stream
+from tests.support.value_search import find_value
+
+pytestmark = pytest.mark.spark
+SECRET = "zz.erased+1@example.test"
+USERS = stream({"id": INTEGER, "email": STRING}, APPEND_DEDUP, key=["id"])
+
+
+def erase_person(lake: Lake, publisher: Publisher) -> Counts:
+    def expire(table: Table, _: str | None) -> bool:
+        publisher.expire(
+            oracle.lake_table(lake.folder / table.uri.rpartition("/")[2]), dt.timedelta(0)
+        )
+        return True
+
+    erasure = Erasure(lake.provider, lake.table.storage.location, APP, USERS, "erasure-1")
+    selection = Selection(erasure.key, check_condition(f"email = '{SECRET}'"))
+    return erase(erasure, selection, KeyLog(b"salt", "fingerprint"), publish=expire)
+
+
+def test_no_iceberg_metadata_has_a_value_of_an_erased_row(lake: Lake) -> None:
+    publisher = Publisher(oracle.sqlite_settings(lake.folder / "catalog"))
+    table = oracle.lake_table(lake.folder / "users")
+    for email in (SECRET, "b@x"):
+        lake.sync(USERS, {"id": 1, "email": SECRET}, {"id": 2, "email": email})
+        publisher.publish(table)
+    assert find_value(SECRET, lake.folder / "users" / "_iceberg")
+    assert erase_person(lake, publisher).rows == 1
+    assert not find_value(SECRET, lake.folder / "users", lake.folder / "catalog")
+    oracle.check_current(publisher, table)
+    lake.sync(USERS, {"id": 3, "email": "c@x"})
+    publisher.publish(table)
+    oracle.check_current(publisher, table)
+
+
+def test_files_stay_if_the_catalog_cannot_let_them_go(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publisher = Publisher(oracle.sqlite_settings(lake.folder / "catalog"))
+    table = oracle.lake_table(lake.folder / "users")
+    lake.sync(USERS, {"id": 1, "email": SECRET}, {"id": 2, "email": "b@x"})
+    publisher.publish(table)
+
+    def refuse(*_: object) -> None:
+        raise EltError("the catalog is down")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(publisher, "expire", refuse)
+        with pytest.raises(EltError, match="is down"):
+            erase_person(lake, publisher)
+    assert lake.ids() == [2]
+    assert oracle.load(publisher, table) is not None
+    assert find_value(SECRET, lake.folder / "users" / "data")
+    assert erase_person(lake, publisher).rows == 0
+    assert not find_value(SECRET, lake.folder / "users", lake.folder / "catalog")
+    oracle.check_current(publisher, table)
