@@ -169,19 +169,19 @@ def _names(table: FormerTable) -> set[str]:
     }
 
 
-def refuse_running(instance: dg.DagsterInstance, asset: StreamAsset) -> None:
-    """Refuse to change the tables of a stream while a run of its connection is in progress.
+def refuse_running(instance: dg.DagsterInstance, asset: StreamAsset | None = None) -> None:
+    """Refuse to go on while a run is in progress that may sync the connection of a stream, or any run.
 
     Raises:
         ConfigError: names the run.
     """
     fail_dead_runs(instance)
-    runs = instance.get_runs(dg.RunsFilter(statuses=IN_PROGRESS))
-    for run in runs:
-        selected = {key for key in run.asset_selection or () if key.path[:1] == asset.key.path[:1]}
-        if run.asset_selection is None or selected:
+    for run in instance.get_runs(dg.RunsFilter(statuses=IN_PROGRESS)):
+        keys = run.asset_selection
+        if asset is None or keys is None or any(k.path[:1] == asset.key.path[:1] for k in keys):
+            owner = "" if asset is None else " of the connection"
             raise ConfigError(
-                f"a run of the connection is in progress: {run.run_id} ({run.job_name})",
+                f"a run{owner} is in progress: {run.run_id} ({run.job_name})",
                 guidance="wait until it has ended, or terminate it; nothing was changed",
             )
 
