@@ -35,7 +35,7 @@ from elt_assets.lake.worker.parquet import ArrowFunction, FileWriter, Output, Wr
 from elt_assets.protocol import wire
 
 RESULT = "result string"
-"""Schema of the results of the function of `send_for_batches`: each is JSON."""
+"""Schema of the results of functions for `mapInArrow`: each is JSON."""
 _FROZEN = "frozen_by_elt_assets"
 _RECURSION = 4_000
 """The decoder of JSON counts a level of nesting as a level of Python's stack, which has 1,000 by default."""
@@ -61,6 +61,7 @@ def send(
     code = _pickle(make)
 
     def work(items: Any) -> Iterator[Any]:
+        pa.set_cpu_count(1)  # Spark counts a core for each task
         yield from pickle.loads(code)(*arguments)(items)  # noqa: S301
         if not hasattr(gc, _FROZEN):
             # A worker searches for cycles after each task: in its modules, that takes 40 ms, and finds none.
@@ -91,7 +92,6 @@ def _make_worker(
     code: bytes, arguments: Any, finished: Any
 ) -> Callable[[Iterable[int]], Iterator[Any]]:
     def work(numbers: Iterable[int]) -> Iterator[Any]:
-        pa.set_cpu_count(1)  # Spark counts a core for each task
         sys.setrecursionlimit(max(_RECURSION, sys.getrecursionlimit()))
         do = pickle.loads(code)(*arguments)  # noqa: S301
         for number in numbers:
@@ -132,6 +132,16 @@ def run_tasks(spark: SparkSession, count: int, make: Make, *arguments: Any) -> S
         return list(_iterate_batches(spark, count, make, *arguments))
     numbers = spark.sparkContext.parallelize(range(count), count)
     return list(numbers.mapPartitions(send_for_numbers(make, *arguments)).collect())
+
+
+def run_on_rows(rows: DataFrame, make: Callable[..., ArrowFunction], *arguments: Any) -> list[Any]:
+    """Return the results of tasks, one for each partition of some rows.
+
+    Args:
+        make: as for `run_tasks`; the function that it returns yields results of the schema `RESULT`.
+    """
+    results = rows.mapInArrow(send(make, *arguments), RESULT).collect()
+    return [json.loads(row["result"]) for row in results]
 
 
 def run_tasks_in_part(

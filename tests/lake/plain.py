@@ -29,7 +29,8 @@ from elt_assets.lake.jobs import Make
 from elt_assets.lake.merge import file_splitting, history, key_order, partition_files
 from elt_assets.lake.merge.file_splitting import Batch, Key
 from elt_assets.lake.merge.history import wide_schema
-from elt_assets.lake.merge.key_order import ARRIVAL, MergeResult, MergeTarget, Ordering
+from elt_assets.lake.merge.key_order import MergeResult, MergeTarget, Ordering
+from elt_assets.lake.worker.row_order import ARRIVAL
 from elt_assets.lake.write import parsing, rewrite
 from elt_assets.protocol.catalog import DELETED_AT
 
@@ -171,46 +172,6 @@ class PlainCounter:
         return frame
 
 
-def union_rows(
-    _: object, batch: Batch, matching: Batch, by: Ordering, schema: t.StructType
-) -> Frame:
-    """Replaces `key_order.union_rows`."""
-    new = [{**row, ARRIVAL: 1} for row in read_files(batch.table, None, batch.files, schema).rows]
-    old = [
-        {**row, ARRIVAL: 0} for row in read_files(matching.table, None, matching.files, schema).rows
-    ]
-    return Frame([*old, *new], schema)
-
-
-def select_latest(frame: Frame, by: Ordering, _: None) -> Frame:
-    """Replaces `key_order.select_latest`; a key has one part; a row without one equals no other row."""
-    kept = []
-    for key, rows in _by_key(frame.rows, by.key).items():
-        kept += rows if None in key else [max(rows, key=lambda row: _recency(row, by))]
-    return Frame(kept, frame.schema)
-
-
-def write_rows(
-    table: Table, frame: Frame, is_end: object, visible: Sequence[str]
-) -> tuple[list[DataFile], list[DataFile]]:
-    """Replaces `key_order.write_rows`."""
-    schema = t.StructType([field for field in frame.schema.fields if field.name in visible])
-    ends = [] if is_end is None else [row for row in frame.rows if row[DELETED_AT] is not None]
-    alive = frame.rows if is_end is None else [r for r in frame.rows if r[DELETED_AT] is None]
-    return write_files(table, Frame(alive, schema)), write_files(
-        table, Frame(ends, frame.schema), HIDDEN
-    )
-
-
-def is_delete(schema: t.StructType) -> object:
-    """Replaces `key_order.is_delete`."""
-    return True if DELETED_AT in schema.names else None
-
-
-def begins_era(*_: object) -> None:
-    """Replaces `key_order.begins_era`: here, each delete has a cursor value."""
-
-
 def _by_key(rows: Iterable[Row], key: Key) -> dict[tuple[Any, ...], list[Row]]:
     found: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
@@ -306,12 +267,6 @@ REPLACED: tuple[Replacement, ...] = (
     (parsing, "_cores", one_core),
     (history, "merge", merge_history),
     (history, "refresh", refresh_history),
-    (key_order, "RowCounter", PlainCounter),
-    (key_order, "is_delete", is_delete),
-    (key_order, "begins_era", begins_era),
-    (key_order, "select_latest", select_latest),
-    (key_order, "union_rows", union_rows),
-    (key_order, "write_rows", write_rows),
     (partition_files, "RowCounter", PlainCounter),
     (partition_files, "f", Functions),
     (partition_files, "value_at", Named),

@@ -25,6 +25,7 @@ from elt_assets.lake.merge.history import VALID_TO, history_schema
 from elt_assets.lake.merge.key_order import MergeTarget, Ordering
 from elt_assets.protocol.catalog import DELETED_AT
 from tests.lake.test_key_merge import content
+from tests.lake.windows import merge_by_windows
 
 NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.timezone.utc)
 CURSORS = ("hour", "number", "none")
@@ -155,7 +156,7 @@ def test_maintenance_leaves_closed_versions_in_files_of_their_own(users: History
 def by_windows(like: History, batches: Sequence[Sequence[Record]]) -> tuple[list[str], list[str]]:
     """The rows of a history into which Spark's windows merged the same batches."""
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(key_order, "MAX_TASKS", 0)
+        patch.setattr(key_order, "merge_in_tasks", merge_by_windows)
         other = replace(like, folder=Path(folder))
         for records in batches:
             other.merge(records)

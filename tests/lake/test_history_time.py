@@ -251,10 +251,10 @@ def assert_sound(versions: Sequence[Version]) -> None:
             assert former.until <= later.since
 
 
-@pytest.fixture(params=["one task", pytest.param("windows", marks=pytest.mark.long)])
+@pytest.fixture(params=["one task", pytest.param("ranges", marks=pytest.mark.long)])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways of merging."""
-    if request.param == "windows":
+    if request.param == "ranges":
         monkeypatch.setattr(key_order, "MAX_TASKS", 0)
     return str(request.param)
 

@@ -1,4 +1,4 @@
-"""A merge of few rows in one task leaves the same rows as the same merge by Spark's windows."""
+"""A merge in one task, or in ranges that Spark sorts, leaves the same rows as windows of Spark."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from elt_assets.lake.merge.history import history_schema
 from elt_assets.lake.merge.key_order import MergeResult, MergeTarget, Ordering
 from elt_assets.lake.merge.partition_files import count_repeated_numbers
 from elt_assets.protocol.catalog import DELETED_AT
+from tests.lake.windows import merge_by_windows
 
 UTC = dt.timezone.utc
 DAY = dt.date(2026, 1, 1)
@@ -42,15 +43,35 @@ KINDS: Mapping[str, tuple[t.DataType, Sequence[Any]]] = {
     "numbers": (t.DoubleType(), [0.0, -0.0, 1.5, float("nan"), float("inf")]),
     "decimals": (t.DecimalType(9, 2), [Decimal("1.10"), Decimal("-2.00")]),
     "flags": (t.BooleanType(), [True, False]),
+    "bytes": (t.BinaryType(), [b"", b"\x7f", b"\x80", b"\x80\x00"]),
+    "floats": (t.FloatType(), [-0.0, 0.0, -1.5, float("nan"), float("-inf")]),
+    "objects": (
+        t.StructType([t.StructField("a", t.DoubleType()), t.StructField("b", t.StringType())]),
+        [(0.0, None), (-0.0, None), (float("nan"), ""), (None, None), (None, "")],
+    ),
+    "lists": (
+        t.ArrayType(t.DoubleType()),
+        [[], [0.0], [-0.0], [None], [float("nan"), 1.0], [1.0, float("nan")]],
+    ),
 }
 """Types of keys and cursors, and values of each that are hard to order."""
+PLACE = t.StructType([t.StructField("x", t.DoubleType())])
 CONTENT = t.StructType(
     [
         t.StructField("number", t.DoubleType()),
-        t.StructField("place", t.StructType([t.StructField("x", t.DoubleType())])),
+        t.StructField("place", PLACE),
+        t.StructField("tags", t.ArrayType(PLACE)),
+        t.StructField("counts", t.MapType(t.StringType(), t.LongType())),
     ]
 )
-CONTENTS = [(None, None), (0.0, None), (-0.0, None), (float("nan"), (None,)), (1.0, (0.5,))]
+CONTENTS = [
+    (None, None, None, None),
+    (0.0, None, [], {}),
+    (-0.0, None, [], {}),
+    (float("nan"), (None,), [(0.0,), None], {"a": 1}),
+    (float("nan"), (None,), [(-0.0,), None], {"a": 1}),
+    (1.0, (0.5,), [(None,), (float("nan"),)], {"a": None, "b": 2}),
+]
 
 
 def schema_of(key: str, cursor: str) -> t.StructType:
@@ -60,11 +81,13 @@ def schema_of(key: str, cursor: str) -> t.StructType:
     return t.StructType([*own, marker, *metadata_columns.METADATA_FIELDS])
 
 
-def batches(key: str, cursor: str) -> st.SearchStrategy[list[list[tuple[Any, ...]]]]:
-    """A few batches of key, cursor, content, and whether the record is a delete."""
+def batches(key: str, cursor: str) -> st.SearchStrategy[list[tuple[str, list[tuple[Any, ...]]]]]:
+    """A few batches of key, cursor, content, and whether the record is a delete; each with its kind."""
     ids, times = st.sampled_from(KINDS[key][1]), st.none() | st.sampled_from(KINDS[cursor][1])
     record = st.tuples(ids, times, st.sampled_from(CONTENTS), st.booleans(), st.integers(0, 3))
-    return st.lists(st.lists(record, min_size=1, max_size=25), min_size=2, max_size=3)
+    records = st.lists(record, min_size=1, max_size=25)
+    kinds = st.sampled_from(["sync", "sync", "refresh", "replay"])
+    return st.lists(st.tuples(kinds, records), min_size=2, max_size=4)
 
 
 @dataclass
@@ -86,13 +109,25 @@ class Lake:
         table.prepare(schema)
         return table
 
-    def merge(self, rows: Sequence[tuple[Any, ...]]) -> None:
+    def merge(self, kind: str, rows: Sequence[tuple[Any, ...]], number: int) -> None:
         frame = self.spark.createDataFrame(list(rows), self.schema).coalesce(1)
         batch = Batch(self.table, self.table.write_files(frame))
-        common = (batch, self.by, self.schema)
-        merged = key_order.merge_latest(self.spark, self.table, self.rows, *common)
-        versions = history.merge(self.spark, self.history, self.versions, *common)
-        self.rows, self.versions = after(self.rows, merged), after(self.versions, versions)
+        by = replace(self.by, is_replay=kind == "replay")
+        common = (by, self.schema)
+        target = MergeTarget([]) if kind == "refresh" else self.rows
+        before = Batch(self.table, [*self.rows.files, *self.rows.tombstones])
+        merged = key_order.merge_latest(self.spark, self.table, target, batch, *common)
+        self.rows = after(target, merged)
+        whole = Batch(self.table, [*self.rows.files, *self.rows.tombstones])
+        history_table = (self.spark, self.history, self.versions)
+        if kind == "refresh":
+            epoch = int((NOON + dt.timedelta(hours=number, minutes=30)).timestamp()) * 1_000_000
+            versions = history.refresh(*history_table, batch, whole, *common, epoch)
+        elif kind == "replay":
+            versions = history.merge_replayed(*history_table, batch, before, *common)
+        else:
+            versions = history.merge(*history_table, batch, *common)
+        self.versions = after(self.versions, versions)
 
     def seen(self) -> list[list[str]]:
         """The visible and the hidden rows of both tables."""
@@ -117,14 +152,18 @@ def content(table: Table, files: Sequence[DataFile], names: Sequence[str]) -> li
     return sorted(found)
 
 
-def landed(records: Sequence[tuple[Any, ...]], number: int) -> list[tuple[Any, ...]]:
-    """The records as rows of a batch, in the order in which they were extracted."""
+def landed(kind: str, records: Sequence[tuple[Any, ...]], number: int) -> list[tuple[Any, ...]]:
+    """The records as rows of a batch, in the order in which they were extracted.
+
+    Replayed ones were extracted before others.
+    """
     rows = []
+    time = number / 2 if kind == "replay" else number
     for place, (key, cursor, of, is_deleted, seconds) in enumerate(records):
-        extracted = NOON + dt.timedelta(hours=number, seconds=seconds)
-        raw_id = f"{number:04}-{place:04}"
+        extracted = NOON + dt.timedelta(hours=time, seconds=seconds)
+        raw_id = f"{time:06.1f}-{place:04}"
         marker = "gone" if is_deleted else None
-        rows.append((key, (cursor,), *of, marker, raw_id, extracted, 1, (number, [])))
+        rows.append((key, (cursor,), *of, marker, raw_id, extracted, 1, (1, [])))
     return rows
 
 
@@ -138,13 +177,17 @@ KEYS_AND_CURSORS = [
     ("numbers", "integers"),
     ("decimals", "decimals"),
     ("flags", "integers"),
+    ("bytes", "bytes"),
+    ("floats", "floats"),
+    ("objects", "flags"),
+    ("lists", "integers"),
 ]
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("has_cursor", [True, False])
 @pytest.mark.parametrize(("key", "cursor"), KEYS_AND_CURSORS)
-def test_both_ways_give_the_same_rows(
+def test_all_ways_give_the_same_rows(
     spark: SparkSession, key: str, cursor: str, has_cursor: bool
 ) -> None:
     schema = schema_of(key, cursor)
@@ -152,7 +195,7 @@ def test_both_ways_give_the_same_rows(
 
     @settings(max_examples=3, suppress_health_check=list(HealthCheck), derandomize=True)
     @given(batches(key, cursor))
-    def check(found: list[list[tuple[Any, ...]]]) -> None:
+    def check(found: list[tuple[str, list[tuple[Any, ...]]]]) -> None:
         agree(spark, by, schema, found)
 
     check()
@@ -166,26 +209,32 @@ def test_deletes_and_late_versions_are_merged_the_same_way(spark: SparkSession) 
     fourth = [(7, None, CONTENTS[2], True, 0), (1, None, CONTENTS[0], True, 0)]
     fifth = [(7, NOON, CONTENTS[2], False, 0), (7, None, CONTENTS[2], False, 0)]
     by = Ordering([["id"]], ["when", "at"])
-    agree(spark, by, schema_of("integers", "times"), [first, second, third, fourth, fifth])
+    steps = [("sync", records) for records in (first, second, third, fourth, fifth)]
+    agree(spark, by, schema_of("integers", "times"), steps)
 
 
 def agree(
     spark: SparkSession,
     by: Ordering,
     schema: t.StructType,
-    found: Sequence[Sequence[tuple[Any, ...]]],
+    found: Sequence[tuple[str, Sequence[tuple[Any, ...]]]],
 ) -> None:
-    """Merge batches in one task, and by windows; compare everything after each."""
-    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        here = Lake(spark, Path(folder, "tasks"), by, schema)
-        there = replace(here, folder=Path(folder, "windows"))
-        for number, records in enumerate(found):
-            rows = landed(records, number)
-            here.merge(rows)
-            with patch.context() as other:
-                other.setattr(key_order, "MAX_TASKS", 0)
-                there.merge(rows)
-            assert here.seen() == there.seen()
+    """Merge batches in one task, in sorted ranges, and by windows; compare everything after each."""
+    with TemporaryDirectory() as folder:
+        task, ranges, windows = (
+            Lake(spark, Path(folder, name), by, schema) for name in ("task", "ranges", "windows")
+        )
+        for number, (kind, records) in enumerate(found):
+            rows = landed(kind, records, number)
+            task.merge(kind, rows, number)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(key_order, "MAX_TASKS", 0)
+                ranges.merge(kind, rows, number)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(key_order, "merge_in_tasks", merge_by_windows)
+                windows.merge(kind, rows, number)
+            assert task.seen() == windows.seen()
+            assert ranges.seen() == windows.seen()
 
 
 @given(st.lists(st.integers(-3, 3) | st.integers(-(1 << 63), (1 << 63) - 1)))

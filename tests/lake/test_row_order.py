@@ -1,4 +1,4 @@
-"""The order of a key's rows, in the task in Arrow and in Spark's windows, equals a sequential model.
+"""The order of a key's rows, in one task and in blocks of sorted rows, equals a sequential model.
 
 The model takes the records one by one, in the order of arrival, and knows nothing of batches.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,9 +24,11 @@ from pyspark.sql import types as t
 from elt_assets.lake.columns import metadata_columns
 from elt_assets.lake.columns.metadata_columns import METADATA_FIELDS
 from elt_assets.lake.delta.opening import delta_schema
-from elt_assets.lake.merge.history import history_schema
-from elt_assets.lake.worker import merge_task
+from elt_assets.lake.merge.history import history_schema, wide_schema
+from elt_assets.lake.worker import merge_task, row_order
+from elt_assets.lake.worker.file_tasks import read_rows
 from elt_assets.lake.worker.parquet import Output
+from elt_assets.lake.worker.row_order import ARRIVAL, Markers, Rules, Validity
 from elt_assets.protocol.catalog import DELETED_AT
 
 START = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
@@ -163,84 +166,118 @@ def versions(records: Sequence[Numbered]) -> list[tuple[str, int, int | None]]:
     return sorted(found)
 
 
-# The task in Arrow
+# The tasks
+
+
+ONE_TASK, BLOCKS = "one task", "blocks"
+ORDER = [(name, "ascending") for name in ("id", "part", ARRIVAL, metadata_columns.RAW_ID)]
 
 
 class Tables:
-    """The files of a table or of a history, merged into by the task."""
+    """The files of a table or of a history, merged into by a task."""
 
-    def __init__(self, folder: Path, *, is_history: bool):
-        self.folder, self.is_history = folder, is_history
+    def __init__(self, folder: Path, way: str, *, is_history: bool):
+        self.folder, self.way, self.is_history = folder, way, is_history
         self.visible: list[str] = []
         self.hidden: list[str] = []
+        folder.mkdir()
 
     def merge(self, rows: Sequence[dict[str, Any]]) -> None:
-        batch = self.folder / f"batch-{len(list(self.folder.iterdir()))}.parquet"
-        pq.write_table(pa.Table.from_pylist(list(rows), ARROW), batch)
+        job = self.job(*rows)
+        result = merge_task.make_merge(job)(0) if self.way == ONE_TASK else merge_blocks(job)
+        assert not isinstance(result, str)
+        self.visible, self.hidden = ([name for name, *_ in files] for files in result[:2])
+
+    def job(self, *rows: dict[str, Any]) -> merge_task.MergeJob:
+        """The merge of rows, which are written to a file."""
+        batch = f"batch-{len(list(self.folder.iterdir()))}.parquet"
+        pq.write_table(pa.Table.from_pylist(list(rows), ARROW), self.folder / batch)
+        schema = wide_schema(SCHEMA) if self.is_history else SCHEMA
         names = history_schema(SCHEMA).names if self.is_history else SCHEMA.names
-        markers = merge_task.Markers(
+        files = [(batch, 1), *((name, 0) for name in (*self.visible, *self.hidden))]
+        root = pafs.LocalFileSystem(), str(self.folder)
+        return merge_task.MergeJob(
+            files=[(f"{self.folder}/{name}", arrival) for name, arrival in files],
+            schema=pa.schema(delta_schema(schema).to_arrow()),
+            rules=self._rules(),
+            visible=Output(root, "data"),
+            visible_columns=names,
+            hidden=Output(root, "_elt"),
+            hidden_columns=schema.names,
+        )
+
+    def _rules(self) -> Rules:
+        own = {field.name for field in METADATA_FIELDS}
+        markers = Markers(
             [DELETED_AT],
             metadata_columns.META,
             metadata_columns.NULLED,
             metadata_columns.OWN_REASON,
         )
-        root = pafs.LocalFileSystem(), str(self.folder)
-        job = merge_task.MergeJob(
-            batch_files=[str(batch)],
-            table_files=[*self.visible, *self.hidden],
-            key=[["id"], ["part"]],
-            cursor=["at"],
-            raw_id=metadata_columns.RAW_ID,
-            markers=markers,
-            visible=Output(root, "data"),
-            visible_columns=names,
-            hidden=Output(root, "_elt"),
-            hidden_columns=names,
-            schema=ARROW,
-            validity=self._validity() if self.is_history else None,
-        )
-        result = merge_task.make_merge(job)(0)
-        assert result is not None
-        self.visible, self.hidden = ([name for name, *_ in files] for files in result[:2])
-
-    def _validity(self) -> merge_task.Validity:
-        own = {field.name for field in METADATA_FIELDS}
-        return merge_task.Validity(
-            *("_valid_from", "_valid_to", "_is_current", "_closed", "_epoch"),
+        validity = Validity(
+            *("_valid_from", "_valid_to", "_is_current", "_elt_closed_at", "_elt_epoch"),
             extracted=metadata_columns.EXTRACTED_AT,
             content=[name for name in SCHEMA.names if name not in own],
             deleted_at=[DELETED_AT],
         )
+        key = [["id"], ["part"]]
+        raw_id = metadata_columns.RAW_ID
+        return Rules(key, key, ["at"], raw_id, markers, validity if self.is_history else None)
 
     def rows(self, files: Sequence[str]) -> list[dict[str, Any]]:
         tables = [pq.ParquetFile(self.folder / name).read() for name in files]
         return [row for table in tables for row in table.to_pylist()]
 
 
+def merge_blocks(job: merge_task.MergeJob) -> Any:
+    """Merge the rows as Spark sends them: sorted, in batches; here, each few rows are a block."""
+    tables = []
+    for path, arrival in job.files:
+        rows = pa.Table.from_batches(list(read_rows(pafs.LocalFileSystem(), path, job.schema)))
+        tables.append(rows.append_column(ARRIVAL, pa.repeat(pa.scalar(arrival), len(rows))))
+    rows = pa.concat_tables(tables).sort_by(ORDER).combine_chunks()
+    sizes = itertools.cycle([1, 3, 2])
+    batches = []
+    while len(rows):
+        size = next(sizes)
+        batches += rows.slice(0, size).to_batches()
+        rows = rows.slice(size)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(merge_task, "_BLOCK_BYTES", 1)
+        (result,) = merge_task.make_merge_of_range(job)(iter(batches))
+    return json.loads(result.column(0)[0].as_py())
+
+
 def hours(time: dt.datetime | None) -> int | None:
     return None if time is None else int((time - START).total_seconds() // 3600)
 
 
+@pytest.mark.parametrize("way", [ONE_TASK, BLOCKS])
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))
-@given(BATCHES)
-def test_any_split_into_batches_gives_the_rows_of_the_model(batches: list[list[Record]]) -> None:
-    compare(batches)
+@given(batches=BATCHES)
+def test_any_split_into_batches_gives_the_rows_of_the_model(
+    way: str, batches: list[list[Record]]
+) -> None:
+    compare(way, batches)
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("way", [ONE_TASK, BLOCKS])
 @settings(max_examples=3_000, suppress_health_check=list(HealthCheck))
-@given(BATCHES)
-def test_many_splits_into_batches_give_the_rows_of_the_model(batches: list[list[Record]]) -> None:
-    compare(batches)
+@given(batches=BATCHES)
+def test_many_splits_into_batches_give_the_rows_of_the_model(
+    way: str, batches: list[list[Record]]
+) -> None:
+    compare(way, batches)
 
 
-def compare(batches: list[list[Record]]) -> None:
+def compare(way: str, batches: list[list[Record]]) -> None:
     records: list[Numbered] = []
     with TemporaryDirectory(prefix="row-order-") as folder:
-        places = [Path(folder, name) for name in ("table", "history")]
-        for place in places:
-            place.mkdir()
-        table, history = (Tables(p, is_history=p.name == "history") for p in places)
+        table, history = (
+            Tables(Path(folder, name), way, is_history=name == "history")
+            for name in ("table", "history")
+        )
         for batch in filter(None, batches):
             new = list(itertools.islice(enumerate(batch, len(records)), len(batch)))
             records += new
@@ -252,3 +289,34 @@ def compare(batches: list[list[Record]]) -> None:
             assert {each["text"] for each in found if each["_is_current"]} == expected
             validity = [(e["text"], hours(e["_valid_from"]), hours(e["_valid_to"])) for e in found]
             assert sorted(validity) == versions(records)
+
+
+def test_one_task_leaves_rows_that_are_too_large_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merge_task, "_MAX_BYTES", 1)
+    table = Tables(tmp_path / "table", ONE_TASK, is_history=False)
+    assert merge_task.make_merge(table.job(row(0, Record(0, 1, None, False))))(0) == "too large"
+    assert [path.suffix for path in table.folder.iterdir()] == [".parquet"]
+
+
+def test_a_task_holds_a_block_however_many_rows_a_key_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+
+    def latest_rows(rows: pa.Table, rules: Rules) -> pa.Table:
+        sizes.append(len(rows))
+        return row_order.latest_rows(rows, rules)
+
+    monkeypatch.setattr(merge_task, "latest_rows", latest_rows)
+    table = Tables(tmp_path / "table", BLOCKS, is_history=False)
+    records = [Record(0, n % 5, None, False) for n in range(100)]
+    records[50] = Record(0, None, 1, False)
+    table.merge([row(*each) for each in enumerate(records)])
+    assert len(sizes) == 50
+    assert (
+        max(sizes) <= 3 + 2
+    )  # the rows of a block, the latest row, and the delete that began its era
+    assert [each["text"] for each in table.rows(table.visible)] == ["s99"]
+    assert [each["text"] for each in table.rows(table.hidden)] == ["s50"]

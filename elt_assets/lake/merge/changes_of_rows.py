@@ -24,8 +24,9 @@ from elt_assets.lake.columns.logical_types import SOURCE
 from elt_assets.lake.delta.row_counts import RowCounter, verify_or_discard, write_all
 from elt_assets.lake.delta.storage import HIDDEN, DataFile
 from elt_assets.lake.merge.file_splitting import Batch, key_value
-from elt_assets.lake.merge.key_order import ARRIVAL, Ordering, is_delete
+from elt_assets.lake.merge.key_order import Ordering, is_delete
 from elt_assets.lake.session import value_at
+from elt_assets.lake.worker.row_order import ARRIVAL
 from elt_assets.protocol.messages import TRUNCATED, UNCHANGED
 
 

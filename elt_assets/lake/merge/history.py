@@ -70,12 +70,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column as Expression
-from pyspark.sql import DataFrame, SparkSession, Window, WindowSpec
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from elt_assets.lake.columns import metadata_columns
-from elt_assets.lake.delta.row_counts import RowCounter, write_all
+from elt_assets.lake.delta.row_counts import write_all
 from elt_assets.lake.delta.storage import HIDDEN, DataFile, TableChange
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge import key_order
@@ -85,21 +85,19 @@ from elt_assets.lake.merge.file_splitting import (
     combine_small,
     has_key,
     key_value,
+    lacks_nulls,
     split,
     split_all,
 )
 from elt_assets.lake.merge.key_order import (
-    ARRIVAL,
-    ERA,
     MergeInputs,
     MergeResult,
     MergeTarget,
     Ordering,
     WrittenFiles,
-    kind_of,
 )
 from elt_assets.lake.session import value_at
-from elt_assets.lake.worker.merge_task import Validity
+from elt_assets.lake.worker.row_order import Validity
 
 VALID_FROM, VALID_TO, IS_CURRENT = "_valid_from", "_valid_to", "_is_current"
 VALIDITY = [
@@ -125,7 +123,7 @@ _JSON_OPTIONS = {
 }
 """The JSON of two values is the same only if they are equal."""
 _TIMES = (t.TimestampType, t.TimestampNTZType, t.DateType)
-_SAME_CONTENT, _NEXT, _DELETED = "_elt_same", "_elt_next", "_elt_deleted"
+_DELETED = "_elt_deleted"
 
 
 def history_schema(schema: t.StructType) -> t.StructType:
@@ -136,64 +134,6 @@ def history_schema(schema: t.StructType) -> t.StructType:
 def wide_schema(schema: t.StructType) -> t.StructType:
     """Return the columns of a history's files, visible and hidden."""
     return t.StructType([*history_schema(schema), *HIDDEN_FIELDS])
-
-
-def is_end(schema: t.StructType, *, may_close: bool) -> Expression | None:
-    """Return whether a row ends a key; None if no row can."""
-    deleted, closed = key_order.is_delete(schema), f.col(CLOSED_AT).isNotNull()
-    if deleted is None:
-        return closed if may_close else None
-    return deleted | closed
-
-
-def add_validity(
-    rows: DataFrame, by: Ordering, schema: t.StructType, begins: Expression | None
-) -> DataFrame:
-    """Return each key's versions and ends in order, with their validity.
-
-    Args:
-        begins: whether a row begins an era, see `key_order.begins_era`.
-    """
-    keys = [value_at(part) for part in by.key]
-    since = f.max(EPOCH).over(Window.partitionBy(*keys))
-    rows = rows.withColumn(EPOCH, f.coalesce(EPOCH, since, f.lit(0).cast("long")))
-    era = [] if begins is None else [f.col(ERA)]
-    cursor = [value_at(by.cursor)] if by.cursor else []
-    # An end closes the versions from before its refresh.
-    order = [f.col(EPOCH), f.col(CLOSED_AT).isNull(), *era, *cursor]
-    order += [f.col(ARRIVAL), f.col(metadata_columns.RAW_ID)]
-    chain = Window.partitionBy(*keys).orderBy(*(column.asc_nulls_first() for column in order))
-    back = Window.partitionBy(*keys).orderBy(*(column.desc_nulls_last() for column in order))
-    last = _keep_last_of_each_start(
-        rows.withColumn(_SAME_CONTENT, _repeats_previous(schema, chain)).where(
-            ~f.col(_SAME_CONTENT)
-        ),
-        chain,
-        by,
-        schema,
-        begins,
-    )
-    start = _start(by, schema)
-    if begins is not None:
-        # A refresh takes effect at its commit, also if a delete before it is said to be later.
-        in_epoch = Window.partitionBy(*keys, EPOCH).orderBy(
-            *(column.asc_nulls_first() for column in order[1:])
-        )
-        last = last.withColumn(_DELETED, f.last(f.when(begins, start), True).over(in_epoch))
-        start = f.greatest(start, f.col(_DELETED))
-    # From the last version back: Spark would look at all later versions again for each version of a key.
-    so_far = back.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    with_start = last.withColumn(VALID_FROM, f.min(start).over(so_far))
-    next_start = f.lag(VALID_FROM).over(back)
-    return with_start.withColumn(VALID_TO, next_start).withColumn(IS_CURRENT, next_start.isNull())
-
-
-def _repeats_previous(schema: t.StructType, chain: WindowSpec) -> Expression:
-    """Return whether a version has the same content as the one before."""
-    columns = content(schema)
-    is_open = f.col(CLOSED_AT).isNull()
-    before = f.lag(f.when(is_open, columns)).over(chain)
-    return f.coalesce(is_open & before.isNotNull() & columns.eqNullSafe(before), f.lit(False))
 
 
 def content(schema: t.StructType) -> Expression:
@@ -223,35 +163,6 @@ def content_names(schema: t.StructType) -> list[str]:
     return [name for name in schema.names if name not in ours]
 
 
-def _keep_last_of_each_start(
-    rows: DataFrame,
-    chain: WindowSpec,
-    by: Ordering,
-    schema: t.StructType,
-    begins: Expression | None,
-) -> DataFrame:
-    """Return the last of consecutive versions with the same cursor and start in an era, and all ends."""
-    if not by.cursor:
-        return rows
-    era = [] if begins is None else [f.col(ERA)]
-    is_open = f.col(CLOSED_AT).isNull()
-    order = f.struct(EPOCH, is_open, *era, value_at(by.cursor), _start(by, schema))
-    rows_with_next = rows.withColumn(_NEXT, f.lead(order).over(chain))
-    is_end = ~is_open if begins is None else ~is_open | begins
-    return rows_with_next.where(is_end | ~f.col(_NEXT).eqNullSafe(order))
-
-
-def _start(by: Ordering, schema: t.StructType) -> Expression:
-    """Return the start of a version's validity, before it is limited by later versions."""
-    start = f.col(metadata_columns.EXTRACTED_AT)
-    begin = f.when(f.col(EPOCH) > 0, f.timestamp_micros(EPOCH))
-    if by.cursor and isinstance(kind_of(schema, by.cursor), _TIMES):
-        times = [by.cursor, *([name] for name in deletion_times(schema))]
-        time = f.coalesce(*(value_at(time).cast(t.TimestampType()) for time in times))
-        start = f.when(time < begin, start).otherwise(f.coalesce(time, start))
-    return f.coalesce(f.col(CLOSED_AT), f.greatest(start, begin))
-
-
 def deletion_times(schema: t.StructType) -> list[str]:
     """Return the delete markers whose type is a time."""
     names = key_order.delete_markers(schema)
@@ -260,7 +171,7 @@ def deletion_times(schema: t.StructType) -> list[str]:
 
 SUFFIX = "_history"
 _KEY, _SAME, _CURSOR = "_elt_key", "_elt_same", "_elt_cursor"
-_SINCE, _LATEST = "_elt_since", "_elt_latest"
+_SINCE, _LATEST, _IS_AFTER = "_elt_since", "_elt_latest", "_elt_after"
 
 
 def merge(
@@ -279,7 +190,7 @@ def merge(
     Args:
         table: the history; `target` holds its files.
         schema: the columns of the table that the history is for.
-        closing: the batch contains ends of keys.
+        closing: the batch contains rows of a refresh, and ends of keys.
         confirmed: files of the history with rows of these keys that are in their versions already.
     """
     if not batch.files:
@@ -297,11 +208,12 @@ def merge(
             visible += combine_small(spark, table, past_files)
         else:
             visible += split(spark, table, past_files, batch, by.key, wide_schema(schema))
-            results = _merge_among_all(
-                job, visible, hidden, apart=bool(past_files or visible.temporary)
-            )
+            apart = bool(past_files or visible.temporary)
+            inputs = job.inputs(visible, hidden)
+            results = _merge_in_tasks(job, inputs, apart=apart, is_partial=False)
     finally:
         table.storage.discard([*visible.temporary, *hidden.temporary])
+    assert results is not None  # no rows are missing
     versions, ends = results
     tombstones_left = MergeTarget(target.tombstones).apply(TableChange(hidden.rest, hidden.taken))
     return MergeResult(
@@ -320,10 +232,6 @@ class _HistoryMerge:
     schema: t.StructType
     closing: bool
     confirmed: Sequence[DataFile]
-
-    @property
-    def needs_windows(self) -> bool:
-        return self.closing or self.by.is_replay
 
     def inputs(self, visible: Split, hidden: Split) -> MergeInputs:
         table_files = [*visible.matching, *hidden.matching, *self.confirmed]
@@ -349,62 +257,28 @@ def _merge_after_current(job: _HistoryMerge, visible: Split, hidden: Split) -> W
     """Write the versions and ends of the keys, if all rows of the batch come after the current versions.
 
     Returns:
-        None if a row does not, or if one task cannot do it: nothing was written.
+        None if a row may not: nothing was written.
     """
-    if job.needs_windows or hidden.matching:
+    if job.closing or job.by.is_replay or hidden.matching:
         return None
-    return _merge_in_one_task(job, job.inputs(visible, hidden), apart=True, is_partial=True)
+    return _merge_in_tasks(job, job.inputs(visible, hidden), apart=True, is_partial=True)
 
 
-def _merge_among_all(
-    job: _HistoryMerge, visible: Split, hidden: Split, *, apart: bool
-) -> WrittenFiles:
-    """Write the versions and ends of the keys; `visible` and `hidden` hold all that there are."""
-    inputs, results = job.inputs(visible, hidden), None
-    if not job.needs_windows:
-        results = _merge_in_one_task(job, inputs, apart=apart, is_partial=False)
-    may_close = job.closing or bool(hidden.matching)
-    return results or _merge_by_window(job.spark, inputs, job.by, job.schema, may_close=may_close)
-
-
-def _merge_in_one_task(
+def _merge_in_tasks(
     job: _HistoryMerge, inputs: MergeInputs, *, apart: bool, is_partial: bool
 ) -> WrittenFiles | None:
-    """Write the versions and ends of the keys in one task; None if it cannot."""
-    by, schema = job.by, job.schema
+    """Write the versions and ends of the keys; None if closed versions are missing."""
     validity = Validity(
         *(VALID_FROM, VALID_TO, IS_CURRENT, CLOSED_AT, EPOCH),
         extracted=metadata_columns.EXTRACTED_AT,
-        content=content_names(schema),
-        deleted_at=deletion_times(schema),
+        content=content_names(job.schema),
+        deleted_at=deletion_times(job.schema),
         apart=apart,
         is_partial=is_partial,
     )
-    names = history_schema(schema).names
-    columns = [*names, EPOCH], [*names, CLOSED_AT, EPOCH]
-    return key_order.merge_in_one_task(
-        job.spark, inputs, by.key, by.cursor, schema, validity, columns
-    )
-
-
-def _merge_by_window(
-    spark: SparkSession, inputs: MergeInputs, by: Ordering, schema: t.StructType, *, may_close: bool
-) -> WrittenFiles:
-    """Write the versions and ends of the keys, found by Spark windows."""
-    read = RowCounter()
-    rows = read.count(
-        key_order.union_rows(spark, inputs.batch, inputs.matching, by, wide_schema(schema))
-    )
-    begins = key_order.begins_era(inputs, by, schema)
-    if begins is not None:
-        begins &= f.col(CLOSED_AT).isNull()
-        rows = key_order.add_eras(rows, by, begins)
-    rows = add_validity(rows.where(has_key(by.key)), by, schema, begins)
-    names = [*history_schema(schema).names, EPOCH]
-    ends = is_end(schema, may_close=may_close)
-    files = key_order.write_rows(inputs.table, rows, ends, names)
-    key_order.verify_read(inputs, read.rows, files)
-    return files
+    wide, names = wide_schema(job.schema), history_schema(job.schema).names
+    columns = [*names, EPOCH], wide.names
+    return key_order.merge_in_tasks(job.spark, inputs, job.by, wide, validity, columns)
 
 
 def merge_replayed(
@@ -476,22 +350,36 @@ def _write_differences(
 ) -> list[DataFile]:
     """Write what a refresh changes: the rows of keys that have another last row, and ends of keys that have
     none."""
-    wide, content_columns, nothing = wide_schema(schema), [_KEY, _SAME], Batch(table, [])
+    wide, content_columns = wide_schema(schema), [_KEY, _SAME]
     columns = [key_value(by.key).alias(_KEY), content(schema).alias(_SAME)]
     last = table.read_files(spark, [*target.files, *target.tombstones], wide).where(IS_CURRENT)
     current = last.where(f.col(CLOSED_AT).isNull()).select("*", *columns)
-    rows, left = (
-        key_order.union_rows(spark, batch, nothing, by, wide).where(has_key(by.key))
-        for batch in (events, whole)
-    )
-    latest = key_order.select_latest(left, by, None).select("*", *columns)
+    rows, left = (batch.rows(spark, wide).where(has_key(by.key)) for batch in (events, whole))
+    latest = _select_latest(left, by).select("*", *columns)
     ends = current.join(latest.select(_KEY), _KEY, "left_anti")
     ends = ends.withColumn(CLOSED_AT, f.timestamp_micros(f.lit(epoch)))
     changed = latest.join(current.select(content_columns), content_columns, "left_anti")
-    begins = key_order.begins_era(MergeInputs(table, events, nothing), by, schema)
+    begins = _begins_era(events, by, schema)
     later = _select_later(rows.select("*", *columns), changed, current, by, begins)
     due = ends.select(*wide.names).unionByName(later.select(*wide.names))
     return write_all(table, due.withColumn(EPOCH, f.lit(epoch).cast("long")), HIDDEN)
+
+
+def _select_latest(rows: DataFrame, by: Ordering) -> DataFrame:
+    """Return the row of each key, in place of the delete that may be beside it."""
+    # A null is less than any other value of a struct.
+    cursor = [value_at(by.cursor)] if by.cursor else []
+    order = f.struct(*cursor, f.col(metadata_columns.RAW_ID))
+    latest = f.max_by(f.struct("*"), order).alias(_LATEST)
+    return rows.groupBy(key_value(by.key).alias(_KEY)).agg(latest).select(f"{_LATEST}.*")
+
+
+def _begins_era(events: Batch, by: Ordering, schema: t.StructType) -> Expression | None:
+    """Return whether a row is a delete without a cursor value; None if no row of `events` can be one."""
+    deleted = key_order.is_delete(schema)
+    if deleted is None or not by.cursor or lacks_nulls(events.table, events.files, by.cursor):
+        return None
+    return deleted & value_at(by.cursor).isNull()
 
 
 def _select_later(
@@ -504,7 +392,7 @@ def _select_later(
     """Return the rows of the keys of `latest` that come after the present version of their key, or have none.
 
     Args:
-        begins: whether a row begins an era, see `key_order.begins_era`.
+        begins: whether a row begins an era, see `key_order`.
     """
     rows = rows.join(latest.select(_KEY, f.col(metadata_columns.RAW_ID).alias(_LATEST)), _KEY)
     if not by.cursor:
@@ -518,5 +406,5 @@ def _select_later(
     if begins is not None:
         arrivals = Window.partitionBy(_KEY).orderBy(arrival)
         is_after_delete = f.count_if(begins & (arrival > f.col(_SINCE))).over(arrivals) > 0
-        rows, is_later = rows.withColumn(ERA, is_after_delete), is_later | f.col(ERA)
+        rows, is_later = rows.withColumn(_IS_AFTER, is_after_delete), is_later | f.col(_IS_AFTER)
     return rows.where(is_later)

@@ -53,7 +53,7 @@ def read(job: ReadJob) -> ArrowFunction:
         for batch in batches:
             for task in batch.column(0).to_pylist():
                 for path in job.groups[task]:
-                    yield from _rows(job, path)
+                    yield from read_rows(job.system, path, job.schema, job.path_column)
 
     return work
 
@@ -85,19 +85,26 @@ def _convert(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _rows(job: ReadJob, path: str) -> Iterator[pa.RecordBatch]:
-    with open_parquet(job.system, path, pre_buffer=True) as file:
-        names = [name for name in job.schema.names if name in file.schema_arrow.names]
+def read_rows(
+    system: Any, path: str, schema: pa.Schema, path_column: str | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file in the table's types. A column that the file lacks is null.
+
+    Args:
+        path_column: the column of `schema` that gets the path of the file.
+    """
+    with open_parquet(system, path, pre_buffer=True) as file:
+        names = [name for name in schema.names if name in file.schema_arrow.names]
         for batch in read_batches(file, names):
             columns = [
                 pa.repeat(pa.scalar(path), len(batch))
-                if field.name == job.path_column
+                if field.name == path_column
                 else conform(batch.column(field.name), field.type, field.name)
                 if field.name in names
                 else pa.nulls(len(batch), field.type)
-                for field in job.schema
+                for field in schema
             ]
-            yield pa.RecordBatch.from_arrays(columns, schema=job.schema)
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 SplitFiles = tuple[Sequence[str], Sequence[WrittenFile], Sequence[WrittenFile]]
