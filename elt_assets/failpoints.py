@@ -74,6 +74,10 @@ class Failpoint(enum.Enum):
     WRITER_CHANGED = "the commits of one writer of a moved table continue as those of another"
     TABLE_COPIED = "a table is whole at its new place in a store, and still at the former one"
     TABLE_MOVED = "one of a stream's tables is at its new place, and no longer at the former one"
+    TABLE_RELOCATED = "a copy of a table in another lake can be written, and the table cannot"
+    REMOVAL_BEGUN = "a table says that it is being removed, and no writer commits to it"
+    TABLE_REMOVED = "one of a stream's tables is gone"
+    PART_REMOVED = "a part of a removed connection is gone, and its definition is there"
     ROWS_TAKEN_OUT = "rows to be erased are left out of new files, which no log names"
     KEYS_SUPPRESSED = (
         "records of the keys to be erased are not stored again; the rows are still there"

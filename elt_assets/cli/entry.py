@@ -37,6 +37,8 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "reset": "Make streams start again, with or without their rows.",
         "dbt-sources": "Write the tables as sources of dbt.",
         "replay": "Process the records of the dead letter tables again.",
+        "remove": "Remove a connection or a stream, with its tables or without them.",
+        "move": "Move all tables of the lake to another root.",
         "publish": "Publish the tables in Iceberg, up to their newest versions.",
         "erase": "Remove rows from a table and all that the lake keeps of them.",
         "rename": "Move a stream's table and state to the names that defs.yaml has now.",

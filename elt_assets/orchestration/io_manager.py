@@ -45,7 +45,8 @@ from elt_assets.orchestration.resources import (
     spark_provider,
 )
 from elt_assets.pipeline.connection_read import ConnectionRead
-from elt_assets.pipeline.following import follow_now, make_lake_table
+from elt_assets.pipeline.following import connection_of, follow_now, make_lake_table
+from elt_assets.pipeline.publication import show_name
 from elt_assets.settings import load_object, settings
 from elt_assets.storage.folders import make_private_lake
 from elt_assets.storage.location import Location
@@ -216,18 +217,25 @@ class SparkIOManager(dg.ConfigurableIOManager):
         target = frames.Target(self.lake.location.child(*path), key, context.run_id)
         if not context.has_asset_partitions:
             table = frames.replace_table(target, rows).table
-            metadata = table_metadata(table, ".".join(path))
+            metadata = table_metadata(table, ".".join(path), display_name=_show(path))
         else:
             partitions = [str(key) for key in context.asset_partition_keys]
             stored = frames.replace_partitions(target, rows, partitions)
             table = stored.table
-            metadata = table_metadata(table, ".".join(path), partition_rows=stored.rows)
+            metadata = table_metadata(
+                table, ".".join(path), partition_rows=stored.rows, display_name=_show(path)
+            )
             if len(partitions) > 1:  # Dagster adds the same metadata to the event of each partition
                 metadata = {name: metadata[name] for name in metadata if name != ROW_COUNT}
         places, problems = follow_now([make_lake_table(table, self.lake.location)])
         for problem in problems:
             context.log.warning(problem)
         context.add_output_metadata({**metadata, **publication_metadata(places, problems)})
+
+
+def _show(path: Sequence[str]) -> str:
+    """Return the name of a downstream asset's table as analysts find it."""
+    return show_name(path, connection_of(path))
 
 
 _SPARK, _LAKE = SparkResource(), LakeResource()

@@ -116,7 +116,8 @@ DOCUMENTS, DOCUMENT_BYTES = "elt/documents", "elt/document_bytes"
 """Number and bytes of the files that records have beside their data; absent if there are none."""
 RATE = "elt/records_per_second"
 TABLE_PATH = "elt/table_path"
-"""Metadata key of a definition: the path of the table under the root of the lake, by the streams' names."""
+"""Metadata key of a definition: the path of the table under the root of the lake, by the streams' names. Of
+an event: where it is."""
 OTHER_TABLE_PATH = "elt/other_table_path"
 """Metadata key of a definition: where the table is instead if the stream already had it there."""
 CONNECTION = "elt/connection"
@@ -158,6 +159,7 @@ UNMENTIONED = "elt/unmentioned"
 """Description of what the source sent if it sent no message about the stream; absent if it sent one."""
 DEAD_LETTER = "elt/dead_letter"
 """Metadata key of an event: where the table of rejected records is; absent if there is none yet."""
+TABLE_VERSION = "elt/table_version"
 ICEBERG_LAG = "elt/iceberg_lag"
 """Metadata key of an event: how many Delta versions are newer than what is published in Iceberg; absent if
 that is not known, or the table is not published. `elt/iceberg_snapshot` is the snapshot."""
@@ -317,7 +319,7 @@ def commit_metadata(
         STATE: state_metadata(commit.state),
         SEQUENCE: commit.sequence,
         GENERATION: commit.generation,
-        "elt/table_version": table.version if version is None else version,
+        TABLE_VERSION: table.version if version is None else version,
     }
 
 
@@ -360,6 +362,7 @@ def table_metadata(
     stream: ConfiguredStream | None = None,
     *,
     partition_rows: int | None = None,
+    display_name: str | None = None,
 ) -> Mapping[str, Any]:
     """Return the metadata of a table that Dagster displays by itself.
 
@@ -368,13 +371,15 @@ def table_metadata(
         name: the name of the table.
         stream: the stream as it is stored, for the descriptions of columns.
         partition_rows: number of rows of the partition, if the event is for one.
+        display_name: its name in a catalog, if it is published there.
     """
     total = {} if partition_rows is None else {TABLE_ROWS: table.records}
     return {
         ROW_COUNT: table.records if partition_rows is None else partition_rows,
         **total,
         "dagster/column_schema": column_schema(table.schema, stream, max_bytes=MAX_SCHEMA_BYTES),
-        "dagster/table_name": name,
+        TABLE_PATH: name.replace(".", "/"),
+        "dagster/table_name": display_name or name,
         "dagster/uri": table.uri,
         "dagster/storage_kind": "delta",
     }
@@ -399,9 +404,11 @@ def dead_letter_metadata(tables: StreamTables) -> dict[str, Any]:
 
 
 def companion_metadata(
-    table: Table, name: str, *, partition_rows: int | None = None
+    table: Table, name: str, *, partition_rows: int | None = None, display_name: str | None = None
 ) -> dict[str, Any]:
     """Return the metadata of a companion table's event; a companion without rows may have no table."""
-    described = table_metadata(table, name, partition_rows=partition_rows)
+    described = table_metadata(
+        table, name, partition_rows=partition_rows, display_name=display_name
+    )
     values = {**table_mark(table), **described}
-    return {**values, "elt/table_version": table.version} if table.exists else values
+    return {**values, TABLE_VERSION: table.version} if table.exists else values

@@ -43,6 +43,7 @@ from elt_assets.orchestration.metadata import (
 from elt_assets.orchestration.resources import spark_provider
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.orchestration.translator import companion_key, companion_specs
+from elt_assets.pipeline.publication import show_name_of
 
 REPORTED: Mapping[str, Any] = MappingProxyType({SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION: True})
 """Metadata of an output whose events are logged already. Dagster uses the key for the same purpose, for
@@ -96,7 +97,10 @@ class ReadReporter:
             stream = self._asset.make_stored_stream()
             rows = partition_files.count(spark, tables.main, partition)
             name = self._asset.name_of(tables.main)
-            of_table = table_metadata(tables.main, name, stream, partition_rows=rows)
+            display_name = show_name_of(self._asset, tables.main)
+            of_table = table_metadata(
+                tables.main, name, stream, partition_rows=rows, display_name=display_name
+            )
         read = CommittedRead(partition, {**recovery_metadata(tables.main), **of_table})
         self._report_tables(read, tables)
         reach(Failpoint.EVENT_RECOVERED)
@@ -110,11 +114,14 @@ class ReadReporter:
         version, run_id = get_data_version(tables), self._context.run.run_id
         stream = self._asset.key.to_user_string()
         inputs = {f"{_INPUT_VERSION}{stream}": version, f"{_INPUT_EVENT}{stream}": _NO_EVENT}
-        for key, (table, name) in self._companions(tables).items():
+        for key, (kind, table) in self._companions(tables).items():
+            name, display_name = self._asset.name_of(table), show_name_of(self._asset, table, kind)
             spark, partition = spark_provider(self._context.resources.elt_spark), read.partition
             rows = None if partition is None else partition_files.count(spark, table, partition)
             tags = {_CODE_VERSION: run_id, _DATA_VERSION: table.metadata.stands_for or _NO_VERSION}
-            metadata = companion_metadata(table, name, partition_rows=rows)
+            metadata = companion_metadata(
+                table, name, partition_rows=rows, display_name=display_name
+            )
             self._log(key, metadata, partition, {**tags, **inputs})
         if self.logs_stream:
             # Dagster adds these tags to the events that it creates.
@@ -154,12 +161,12 @@ class ReadReporter:
         keys = definition.get_partition_key_from_str(partition).keys_by_dimension
         return {f"{_DIMENSION}{name}": key for name, key in keys.items()}
 
-    def _companions(self, tables: StreamTables) -> dict[dg.AssetKey, tuple[Table, str]]:
-        """Return the companion tables that are assets, and their names, by asset key."""
+    def _companions(self, tables: StreamTables) -> dict[dg.AssetKey, tuple[str, Table]]:
+        """Return the companion tables that are assets, with their kinds, by asset key."""
         asset = self._asset
         keys = {spec.key for spec in companion_specs(asset)}
         return {
-            key: (table, asset.name_of(table))
+            key: (kind, table)
             for kind, table in tables.companions.items()
             if (key := companion_key(asset, SUFFIXES[kind])) in keys
         }

@@ -17,7 +17,13 @@ from elt_assets.lake.delta.rules import Move
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.write.companions import StreamTables, app_id
 from elt_assets.lake.write.paths import Levels
-from elt_assets.orchestration.metadata import TABLE, commit_metadata, table_metadata, unwrap
+from elt_assets.orchestration.metadata import (
+    TABLE,
+    TABLE_PATH,
+    commit_metadata,
+    table_metadata,
+    unwrap,
+)
 from elt_assets.orchestration.runs.liveness import IN_PROGRESS, fail_dead_runs
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.orchestration.table_events import is_below, read_newest_materializations
@@ -29,10 +35,11 @@ from elt_assets.pipeline.former_tables import (
     rename_command,
     rename_state,
 )
-from elt_assets.pipeline.publication import list_lake_tables
+from elt_assets.pipeline.publication import list_lake_tables, show_name_of
 from elt_assets.storage.location import Location
 
 _TABLE_NAME = "dagster/table_name"
+"""The path of a table in events that do not have `TABLE_PATH` yet."""
 
 
 @dataclass(frozen=True)
@@ -68,14 +75,15 @@ def _find_recorded_paths(
     """
     names: list[str] = []
     for metadata in read_newest_materializations(instance, asset.key):
-        if _TABLE_NAME not in metadata:
+        path = unwrap(metadata.get(TABLE_PATH)) or unwrap(metadata.get(_TABLE_NAME))
+        if path is None:
             continue
         is_of_lake = is_below(lake, unwrap(metadata.get(TABLE)) or {})
         if is_of_lake or not names:
-            names.append(str(unwrap(metadata[_TABLE_NAME])))
+            names.append(str(path).replace(".", "/"))
         if is_of_lake:
             break
-    return [tuple(name.split(".")) for name in names]
+    return [tuple(name.split("/")) for name in names]
 
 
 def rename_tables(
@@ -161,19 +169,19 @@ def _names(table: FormerTable) -> set[str]:
     }
 
 
-def refuse_running(instance: dg.DagsterInstance, asset: StreamAsset) -> None:
-    """Refuse to change the tables of a stream while a run of its connection is in progress.
+def refuse_running(instance: dg.DagsterInstance, asset: StreamAsset | None = None) -> None:
+    """Refuse to go on while a run is in progress that may sync the connection of a stream, or any run.
 
     Raises:
         ConfigError: names the run.
     """
     fail_dead_runs(instance)
-    runs = instance.get_runs(dg.RunsFilter(statuses=IN_PROGRESS))
-    for run in runs:
-        selected = {key for key in run.asset_selection or () if key.path[:1] == asset.key.path[:1]}
-        if run.asset_selection is None or selected:
+    for run in instance.get_runs(dg.RunsFilter(statuses=IN_PROGRESS)):
+        keys = run.asset_selection
+        if asset is None or keys is None or any(k.path[:1] == asset.key.path[:1] for k in keys):
+            owner = "" if asset is None else " of the connection"
             raise ConfigError(
-                f"a run of the connection is in progress: {run.run_id} ({run.job_name})",
+                f"a run{owner} is in progress: {run.run_id} ({run.job_name})",
                 guidance="wait until it has ended, or terminate it; nothing was changed",
             )
 
@@ -200,7 +208,8 @@ def _report(
         assert definition.name is not None
         instance.add_dynamic_partitions(definition.name, [partition])
     if asset.connection.destination is None and partition is None:
-        details = table_metadata(table, asset.name_of(table), asset.make_stored_stream())
+        name, display_name = asset.name_of(table), show_name_of(asset, table)
+        details = table_metadata(table, name, asset.make_stored_stream(), display_name=display_name)
         metadata = {**metadata, **details}
     event = dg.AssetMaterialization(asset.key, metadata=metadata, partition=partition)
     instance.report_runless_asset_event(event)

@@ -37,9 +37,12 @@ from elt_assets.lake.session import SparkProvider
 from elt_assets.lake.worker.blocks import parse_name
 from elt_assets.orchestration.metadata import (
     GENERATION,
+    ICEBERG_LAG,
     MAX_MEASURES,
+    NOT_PUBLISHED,
     ROW_COUNT,
     SCHEMA_CHANGES,
+    TABLE_VERSION,
     commit_metadata,
     dead_letter_metadata,
     figures_metadata,
@@ -59,6 +62,7 @@ from elt_assets.pipeline.progress import (
     describe_undeclared,
     report_phases,
 )
+from elt_assets.pipeline.publication import show_name_of
 from elt_assets.pipeline.read import run_read
 from elt_assets.pipeline.stream_plan import StreamPlan
 from elt_assets.runner.connector_log import LogFunction
@@ -280,7 +284,7 @@ class ReportedRead:
             **source_metadata(read.progress(plan.id)),
             **schema_metadata(read.schema_changes(plan.id)),
             **measures_metadata(self._measures),
-            **publication_metadata(*read.describe_publication(plan.id)),
+            **self._publication_metadata(plan),
         }
         self._log_end(plan)
         key = dg.AssetKey(list(plan.asset.levels))
@@ -296,8 +300,25 @@ class ReportedRead:
         table, partition = plan.tables.main, plan.partition
         rows = None if partition is None else partition_files.count(self._spark, table, partition)
         landed = plan.asset.make_stored_stream()
-        values = table_metadata(table, plan.asset.name_of(table), landed, partition_rows=rows)
+        name, display_name = plan.asset.name_of(table), show_name_of(plan.asset, table)
+        values = table_metadata(table, name, landed, partition_rows=rows, display_name=display_name)
         return {**values, **dead_letter_metadata(plan.tables)}
+
+    def _publication_metadata(self, plan: StreamPlan) -> Mapping[str, Any]:
+        """Return the metadata of where a stream's table is published.
+
+        If the catalog does not say what it has, that is what the last event says, at the least.
+        """
+        values = publication_metadata(*self._read.describe_publication(plan.id))
+        if NOT_PUBLISHED not in values or ICEBERG_LAG in values:
+            return values
+        table, key = plan.tables.main, dg.AssetKey(list(plan.asset.levels))
+        former = TableEvents(self._instance, key, table).newest_materialization()
+        lag = None if former is None else unwrap(former.metadata.get(ICEBERG_LAG))
+        if former is None or lag is None:
+            return values
+        published = int(unwrap(former.metadata[TABLE_VERSION])) - int(lag)
+        return {**values, ICEBERG_LAG: table.version - published}
 
     def _log_progress(self, text: str) -> None:
         partition = self._read.partition

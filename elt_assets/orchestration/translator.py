@@ -20,8 +20,8 @@ from elt_assets.connection.automation import Freshness, OnCron
 from elt_assets.connection.connector import Destination, Source
 from elt_assets.connection.stream import Stream
 from elt_assets.errors import ConfigError
-from elt_assets.lake.merge.history import SUFFIX as HISTORY_SUFFIX
-from elt_assets.lake.write.companions import DEAD_LETTER_SUFFIX
+from elt_assets.lake.write.companions import DEAD_LETTER, SUFFIXES
+from elt_assets.lake.write.companions import HISTORY as HISTORY_KIND
 from elt_assets.lake.write.sync_columns import make_declared_schema
 from elt_assets.orchestration.metadata import (
     CLUSTER_BY,
@@ -37,6 +37,7 @@ from elt_assets.orchestration.metadata import (
     column_schema,
 )
 from elt_assets.orchestration.streams import StreamAsset, default_asset_key, partitions_definition
+from elt_assets.pipeline.publication import show_name
 from elt_assets.pipeline.stream import cluster_columns, partition_columns, table_path
 from elt_assets.protocol.catalog import INCREMENTAL, ConfiguredStream, StreamId
 from elt_assets.runner.kinds import KINDS
@@ -54,7 +55,8 @@ class ConnectionTranslator:
         partitioning = partition_columns(connection, settings, landed)
         source, destination = self.get_source_spec(connection), connection.destination
         iceberg = connection.iceberg if settings.iceberg is None else settings.iceberg
-        table = {"dagster/table_name": ".".join(path.levels), "dagster/storage_kind": "delta"}
+        name = show_name(path.levels, connection.name, iceberg)
+        table = {"dagster/table_name": name, "dagster/storage_kind": "delta"}
         return dg.AssetSpec(
             default_asset_key(connection, stream),
             deps=[source],
@@ -110,10 +112,12 @@ def companion_specs(asset: StreamAsset) -> list[dg.AssetSpec]:
     if asset.connection.destination is not None:
         return []
     spec, companions = asset.spec, dict[str, str]()
+    connection, own = asset.connection, asset.settings.iceberg
+    iceberg = connection.iceberg if own is None else own
     if asset.has_dead_letter_asset:
-        companions[DEAD_LETTER_SUFFIX] = "Rejected records of {}."
+        companions[DEAD_LETTER] = "Rejected records of {}."
     if asset.settings.history:
-        companions[HISTORY_SUFFIX] = "All versions of the rows of {} (SCD type 2)."
+        companions[HISTORY_KIND] = "All versions of the rows of {} (SCD type 2)."
     return [
         dg.AssetSpec(
             companion_key(asset, suffix),
@@ -129,11 +133,17 @@ def companion_specs(asset: StreamAsset) -> list[dg.AssetSpec]:
                 TABLE_PATH: "/".join(asset.table_path.levels) + suffix,
                 OTHER_TABLE_PATH: "/".join(asset.table_path.other) + suffix,
                 COMPANION_OF: spec.key.to_user_string(),
-                "dagster/table_name": ".".join(asset.table_path.levels) + suffix,
+                "dagster/table_name": show_name(
+                    [*asset.table_path.levels[:-1], asset.table_path.levels[-1] + suffix],
+                    connection.name,
+                    iceberg,
+                    kind,
+                ),
                 "dagster/storage_kind": "delta",
             },
         )
-        for suffix, text in companions.items()
+        for kind, text in companions.items()
+        for suffix in [SUFFIXES[kind]]
     ]
 
 

@@ -223,7 +223,8 @@ class ConnectionRead(Read):
         if self.source_ended:
             self.followers.wait()
         problems = [problem for table in tables for problem in self.followers.problems(table)]
-        return self.followers.metadata(tables[0]), [self.mask(text) for text in problems]
+        reasons = dict.fromkeys(self.mask(problem) for problem in problems)
+        return self.followers.metadata(tables[0]), list(reasons)
 
     def expect_rows(self) -> None:
         self._resources.spark.warm_up()

@@ -13,7 +13,7 @@ from typing import Any
 from elt_assets import paths
 from elt_assets.connection import Connection
 from elt_assets.connection.connector import Destination, Source
-from elt_assets.runner.config import UpdateFile, VaultFile
+from elt_assets.runner.config import LocalFile, VaultFile
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.connector_log import LogFunction, ignore
 from elt_assets.runner.kinds import KINDS, open_connector, to_install
@@ -61,6 +61,16 @@ def package_to_install(connection: Connection) -> str | None:
     return None
 
 
+def list_update_files(connection: Connection) -> list[LocalFile | VaultFile]:
+    """Return where the changes that the connectors of a connection make to their configs are stored.
+
+    Raises:
+        ConfigError: as `open_vault`.
+    """
+    files = map(_update_file, (f"{connection.name}.json", f"{connection.name}.destination.json"))
+    return [LocalFile(file) if isinstance(file, Path) else file for file in files]
+
+
 def _open(
     connection: Connection,
     settings: Source | Destination,
@@ -93,7 +103,7 @@ def _open(
     return open_connector(spec)
 
 
-def _update_file(name: str) -> Path | UpdateFile:
+def _update_file(name: str) -> Path | VaultFile:
     """Return the file of the config changes of a connector: in the vault of the project, if it has one.
 
     Raises:

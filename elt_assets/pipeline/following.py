@@ -95,8 +95,13 @@ def make_lake_table(
         connection: the connection's name; default: the first level above the table.
     """
     levels = tuple(table.uri.removeprefix(f"{lake.uri.rstrip('/')}/").split("/"))
-    above = connection or (levels[0] if len(levels) > 1 else _NO_CONNECTION)
+    above = connection or connection_of(levels)
     return LakeTable(table.storage.location, above, levels, companion, iceberg=iceberg)
+
+
+def connection_of(levels: Sequence[str]) -> str:
+    """Return what stands for the connection of a table that is of none: the first level above the table."""
+    return levels[0] if len(levels) > 1 else _NO_CONNECTION
 
 
 def list_tables_at(lake: Location, levels: Sequence[str], connection: str) -> list[LakeTable]:

@@ -11,7 +11,7 @@ The module that publishes is loaded by its name, when it is used: its library is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -24,7 +24,8 @@ from elt_assets.lake.publish.followers import (
     Publication,
     TableTexts,
 )
-from elt_assets.lake.write.companions import StreamTables
+from elt_assets.lake.publish.names import find_kind, iceberg_identifier
+from elt_assets.lake.write.companions import DEAD_LETTER, StreamTables
 from elt_assets.lake.write.sync_columns import key_of
 from elt_assets.machine_faults import translated
 from elt_assets.pipeline.following import ENTRIES, PUBLISHER, has_catalog, open_follower
@@ -69,6 +70,40 @@ def is_published(asset: ConnectionStream) -> bool:
     own = asset.settings.iceberg
     chosen = connection.iceberg if own is None else own
     return present.tables == "all" if chosen is None else chosen
+
+
+def show_name(
+    levels: Sequence[str],
+    connection: str,
+    iceberg: bool | None = None,
+    companion: str | None = None,
+) -> str:
+    """Return the name of a table as analysts find it: in the Iceberg catalog, or else in the lake.
+
+    Args:
+        levels: the path of the table below the root of the lake.
+        iceberg: whether its connection or stream says that it is published, or is not.
+    """
+    present, name = settings().iceberg, ".".join(levels)
+    if present is None or (companion == DEAD_LETTER and not present.dead_letters):
+        return name
+    if not (present.tables == "all" if iceberg is None else iceberg):
+        return name
+    kind = find_kind(present.catalog)
+    try:
+        return ".".join(iceberg_identifier(kind, present.namespace, connection, levels))
+    except ConfigError:  # the sync says so
+        return name
+
+
+def show_name_of(asset: ConnectionStream, table: Table, companion: str | None = None) -> str:
+    """Return the name of a stream's table, or of a companion, as analysts find it."""
+    levels, own = asset.name_of(table).split("."), asset.settings.iceberg
+    connection = asset.connection
+    if connection.destination is not None:
+        return ".".join(levels)
+    chosen = connection.iceberg if own is None else own
+    return show_name(levels, connection.name, chosen, companion)
 
 
 @dataclass(frozen=True)

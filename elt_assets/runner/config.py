@@ -97,6 +97,17 @@ class LocalFile:
                 "in the connection's YAML",
             ) from error
 
+    def remove(self) -> None:
+        """Remove the file, if there is one."""
+        try:
+            for path in (self._path, self._path.with_suffix(".lock")):
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            raise SystemFailure(
+                f"{self._path} cannot be removed: {error.strerror}",
+                guidance="make its folder writable",
+            ) from error
+
     def _write(self, content: bytes) -> None:
         """Write the file atomically and durably: a rotated credential is stored nowhere else."""
         with write_draft(self._path.parent, content) as draft:
@@ -122,6 +133,11 @@ class VaultFile:
         self._entry.change(
             lambda content: compute(self._former.read() if content is None else content)
         )
+
+    def remove(self) -> None:
+        """Remove the file without a vault and the entry, if there are any; the file would come back."""
+        self._former.remove()
+        self._entry.remove()
 
 
 def unreadable(file: UpdateFile, reason: str) -> ConfigError:

@@ -118,6 +118,20 @@ class VaultEntry:
                 "renewed a single-use credential, renew the one in the connection's YAML",
             ) from error
 
+    def remove(self) -> bool:
+        """Remove the entry, and return whether there was one.
+
+        Raises:
+            SystemFailure: the store cannot be read or written.
+        """
+        try:
+            return self._file.remove()
+        except OSError as error:
+            raise SystemFailure(
+                f"the vault entry {self} cannot be removed: {error.strerror}",
+                guidance="check the setting `vault`, and the credentials of its store",
+            ) from error
+
     def _is_current(self, stored: bytes) -> bool:
         from cryptography.fernet import InvalidToken  # noqa: PLC0415 - only a vault needs it
 

@@ -87,6 +87,19 @@ class VersionedFile:
             time.sleep(random.uniform(0, _MAX_PAUSE))
         raise OSError(0, f"other processes changed it {_MAX_ATTEMPTS} times at the same time")
 
+    def remove(self) -> bool:
+        """Remove all versions, the newest last; return whether there was one.
+
+        Raises:
+            ConfigError: as `read`.
+            OSError: the store cannot be read or written.
+        """
+        store = self._open()
+        names = sorted(name for name, _ in store.list_sizes() if name.isdecimal())
+        for name in names:
+            store.remove(name)
+        return bool(names)
+
     def _open(self) -> _Folder | _Objects:
         path = self.folder.path
         return _Folder(path) if path is not None else _Objects.open(self.folder)

@@ -16,6 +16,7 @@ _COMPACTION = f"{_POINTS}test_a_compaction_survives_a_kill_at_any_point"
 _VACUUM = f"{_POINTS}test_a_vacuum_survives_a_kill_at_any_point"
 _REPLAY = f"{_POINTS}test_a_replay_survives_a_kill_at_any_point"
 _MOVE = "tests/lake/test_moving.py::test_a_move_survives_a_kill_at_any_point"
+_REMOVAL = "tests/lake/test_removal.py::test_a_removal_survives_a_kill_at_any_point"
 _PUBLICATION = (
     "tests/lake/publishing/test_publish_kills.py::test_a_publication_survives_a_kill_at_any_point"
 )
@@ -63,6 +64,11 @@ KILLED_IN: dict[Failpoint, str] = {
     Failpoint.WRITER_CHANGED: _MOVE,
     Failpoint.TABLE_COPIED: "tests/lake/test_moving.py::test_a_move_in_a_store_survives_a_kill_at_any_point",
     Failpoint.TABLE_MOVED: _MOVE,
+    Failpoint.TABLE_RELOCATED: "tests/lake/test_relocation.py::"
+    "test_a_relocation_survives_a_kill_at_any_point",
+    Failpoint.REMOVAL_BEGUN: _REMOVAL,
+    Failpoint.TABLE_REMOVED: _REMOVAL,
+    Failpoint.PART_REMOVED: "tests/cli/test_remove.py::test_a_removal_survives_a_kill_at_any_point",
     Failpoint.VACUUM_PLANNED: _VACUUM,
     Failpoint.ICEBERG_CREATED: _PUBLICATION,
     Failpoint.SNAPSHOT_WRITTEN: _PUBLICATION,

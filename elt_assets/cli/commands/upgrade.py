@@ -9,20 +9,20 @@ import click
 
 from elt_assets import paths
 from elt_assets.cli.assets import assets_of, find_load_error
+from elt_assets.cli.environments import list_other_users
 from elt_assets.cli.lookup import start_connector
 from elt_assets.cli.output import OK, Output, connection_argument, subcommand
 from elt_assets.connection import (
     Connection,
     ConnectionPlace,
     find_place,
-    list_places,
     load_catalog,
     load_connection,
     save_catalog,
 )
 from elt_assets.connection.catalog_diff import Change, changes
 from elt_assets.connection.files import replace_package
-from elt_assets.errors import ConfigError, EltError
+from elt_assets.errors import ConfigError
 from elt_assets.orchestration.io_manager import project_lake
 from elt_assets.protocol.catalog import Catalog, StreamId, stream_names
 from elt_assets.protocol.specification import ConfigChange, compare_specifications
@@ -198,7 +198,7 @@ def _remove_old(place: ConnectionPlace, present: Connection, old: str, out: Outp
     """Remove the environment of the former version if no connection uses it; return whether it is gone."""
     options = present.source.installation or Installation()
     environment = environment_folder(old, paths.packages(), options)
-    users = [other.name for other in list_places() if other != place and _uses(other, environment)]
+    users = list_other_users(place, environment)
     if users:
         out.line(f"the environment of {old} stays: {', '.join(users)} may use it")
         return False
@@ -209,17 +209,3 @@ def _remove_old(place: ConnectionPlace, present: Connection, old: str, out: Outp
         else f"the environment of {old} stays: a process uses it; maintenance removes it later"
     )
     return gone
-
-
-def _uses(place: ConnectionPlace, environment: object) -> bool:
-    """Return whether a connection uses an environment; also if it cannot be loaded, so that is not known."""
-    try:
-        connection = load_connection(place)
-    except EltError:
-        return True
-    for settings in filter(None, (connection.source, connection.destination)):
-        package = KINDS[settings.kind].package(settings.value, settings.engine)
-        options = settings.installation or Installation()
-        if package and environment_folder(package, paths.packages(), options) == environment:
-            return True
-    return False

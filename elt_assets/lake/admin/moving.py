@@ -127,7 +127,7 @@ def _refuse_occupied(target: Location) -> None:
     """Refuse a new place at which anything is, also of a companion."""
     for suffix in (*SUFFIXES.values(), ""):
         place = target.add_suffix(suffix)
-        if next(_list(place), None) is not None:
+        if next(list_files(place), None) is not None:
             raise ConfigError(
                 f"there is something at {place} already",
                 guidance="move it away, or choose another name; nothing was changed",
@@ -168,17 +168,17 @@ def _convert(metadata: CommitMetadata, convert: ConvertState) -> CommitMetadata:
 def _move_folder(source: Location, target: Location) -> None:
     """Move all files of a table; files that are at the new place already are left there."""
     system, root = source.file_system()
-    if next(_list(source), None) is None:
+    if next(list_files(source), None) is None:
         return
     _, end = target.file_system()
     if not source.is_object_store:
         system.create_dir(end.rpartition("/")[0])
         system.move(root, end)
         return
-    copied = dict(_list(target))
+    copied = dict(list_files(target))
     missing = [
         (name, size)
-        for name, size in sorted(_list(source), key=_log_last)
+        for name, size in sorted(list_files(source), key=log_last)
         if copied.get(name) != size
     ]
     parts = [part for part in missing if not _is_of_log(part)]
@@ -204,15 +204,15 @@ def _copy(system: Any, root: str, end: str, part: tuple[str, int]) -> None:
 
 def _remove_all(place: Location) -> None:
     remover = place.remover()
-    names = list(_list(place))
-    for name, _ in sorted(filter(_is_of_log, names), key=_log_last, reverse=True):
+    names = list(list_files(place))
+    for name, _ in sorted(filter(_is_of_log, names), key=log_last, reverse=True):
         remover.delete_file(name)
     rest = [name for name, size in names if not _is_of_log((name, size))]
     with ThreadPoolExecutor(_COPIES) as pool:
         list(pool.map(remover.delete_file, rest))
 
 
-def _list(place: Location) -> Iterator[tuple[str, int]]:
+def list_files(place: Location) -> Iterator[tuple[str, int]]:
     """Yield the files below a place: the path of each from there, and its size in bytes."""
     system, root = place.file_system()
     selector = pafs.FileSelector(root, allow_not_found=True, recursive=True)
@@ -225,7 +225,7 @@ def _is_of_log(part: tuple[str, int]) -> bool:
     return part[0].startswith(f"{LOG}/")
 
 
-def _log_last(part: tuple[str, int]) -> tuple[bool, int, bool]:
+def log_last(part: tuple[str, int]) -> tuple[bool, int, bool]:
     """Return the order in which files are copied: those of the log last, the newest entries first, and what
     no entry is after all."""
     name = part[0].rpartition("/")[2]

@@ -53,14 +53,27 @@ class Move:
     copy of the log has it.
     """
 
-    # `source`, `target`: the levels of the table below the root of the lake, with slashes between them.
+    # `source`, `target`: the levels of the table below the root of the lake, with slashes between them. Of
+    # tables that are being removed, the URI of the table, and an empty text; of a lake that is moved, both
+    # URIs.
     source: str
     target: str
-    # `former`, `writer`: ids of the table's writer in transactions, before and after.
+    # `former`, `writer`: ids of the table's writer in transactions, before and after; empty if the lake is
+    # moved.
     former: str
     writer: str
     command: str  # what a user runs to make or to finish the move
     has_new_writer: bool = False  # the writers are those after the move already
+
+    @property
+    def is_removal(self) -> bool:
+        """Return whether the tables are being removed, and not moved."""
+        return not self.target
+
+    @property
+    def is_of_lake(self) -> bool:
+        """Return whether the table is moved with the whole lake, and so keeps its writers."""
+        return not (self.writer or self.is_removal)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -85,9 +98,10 @@ def refuse_moving(delta: Described) -> None:
     """
     move = find_move(delta)
     if move is not None:
+        action = f"moved from {move.source} to {move.target}"
         raise MovingTable(
-            f"the table {delta.table_uri} is being moved from {move.source} to {move.target}, and the move "
-            "has not ended",
+            f"the table {delta.table_uri} is being {'removed' if move.is_removal else action}, and that has "
+            "not ended",
             guidance=f"run `{move.command}`, which finishes it; until then no sync writes to the table",
         )
 

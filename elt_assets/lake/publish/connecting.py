@@ -19,6 +19,7 @@ from pyiceberg.exceptions import NotInstalledError
 from requests import RequestException
 
 from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
+from elt_assets.lake.publish.names import find_kind
 from elt_assets.machine_faults import first_line, translate
 from elt_assets.protocol.masking import Masker
 from elt_assets.runner.references import resolve_references
@@ -74,7 +75,7 @@ def open_catalog(settings: IcebergSettings, lake: Location) -> OpenCatalog:
     mask = Masker(secrets)
     properties = {name: _as_text(value) for name, value in resolved.items()}
     name = str(properties.pop("name", NAME))
-    kind = _find_kind(properties)
+    kind = find_kind(properties)
     _refuse_own_files_only(properties)
     if kind == "rest" and "py-catalog-impl" not in properties:
         properties["py-catalog-impl"] = _REST
@@ -115,18 +116,6 @@ def _as_text(value: Any) -> Any:
     if isinstance(value, bool):
         return str(value).lower()
     return value if isinstance(value, Mapping | list) else str(value)
-
-
-def _find_kind(properties: Mapping[str, Any]) -> str:
-    """Return the type of a catalog, as pyiceberg finds it."""
-    if "type" in properties:
-        return str(properties["type"]).lower()
-    scheme = urlsplit(str(properties.get("uri", ""))).scheme.lower()
-    if scheme.startswith("http"):
-        return "rest"
-    if scheme == "thrift":
-        return "hive"
-    return "sql" if scheme.startswith(("sqlite", "postgresql")) else "rest"
 
 
 def _refuse_own_files_only(properties: Mapping[str, Any]) -> None:

@@ -90,7 +90,7 @@ from elt_assets.lake.publish.manifests import (
     list_live_files,
     write_snapshot,
 )
-from elt_assets.lake.publish.names import catalog_name, namespace_levels
+from elt_assets.lake.publish.names import iceberg_identifier
 from elt_assets.lake.publish.schemas import make_name_mapping, make_schema, make_spec
 from elt_assets.lake.write.companions import DEAD_LETTER
 from elt_assets.machine_faults import first_line
@@ -232,12 +232,8 @@ class Publisher:
             ConfigError: the catalog refuses the name.
         """
         assert self._settings is not None
-        kind = self._open(table).kind
-        what = f"the table {table.name}"
-        above = table.levels[:-1]
-        template = self._settings.namespace
-        namespace = namespace_levels(kind, template, table.connection, above, what)
-        return (*namespace, catalog_name(kind, table.levels[-1], what))
+        kind, template = self._open(table).kind, self._settings.namespace
+        return iceberg_identifier(kind, template, table.connection, table.levels)
 
     def load(self, table: LakeTable) -> Table | None:
         """Return the Iceberg table that is published of a table; None if there is none.

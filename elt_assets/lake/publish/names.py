@@ -12,6 +12,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
 
 from elt_assets.errors import ConfigError
 
@@ -65,6 +67,36 @@ _RULES: Mapping[str, NameRules] = {
 def rules_of(kind: str) -> NameRules:
     """Return the rules of a kind of catalog."""
     return _RULES.get(kind, _DEFAULT)
+
+
+def find_kind(properties: Mapping[str, Any]) -> str:
+    """Return the kind of an Iceberg catalog by its properties, as pyiceberg does: `rest`, `sql`, `glue` etc.
+
+    A property that is a reference is not read.
+    """
+    if isinstance(properties.get("type"), str):
+        return str(properties["type"]).lower()
+    scheme = urlsplit(str(properties.get("uri", ""))).scheme.lower()
+    if scheme == "thrift":
+        return "hive"
+    return "sql" if scheme.startswith(("sqlite", "postgresql")) else "rest"
+
+
+def iceberg_identifier(
+    kind: str, template: str, connection: str, levels: Sequence[str]
+) -> tuple[str, ...]:
+    """Return the name of a table in an Iceberg catalog: the levels of its namespace, and its own.
+
+    Args:
+        template: that of the namespace.
+        levels: the path of the table below the root of the lake.
+
+    Raises:
+        ConfigError: the catalog refuses the name.
+    """
+    what = f"the table {'.'.join(levels)}"
+    namespace = namespace_levels(kind, template, connection, levels[:-1], what)
+    return (*namespace, catalog_name(kind, levels[-1], what))
 
 
 def catalog_name(kind: str, name: str, what: str) -> str:
