@@ -8,7 +8,7 @@ A query comes from a person or a program, and runs with the rights of this proce
 - One statement is run, and only one that reads: all that a statement could change is a database in memory.
 - It may use temporary files for what does not fit in memory, in a private folder that is removed.
 
-Test: `tests/lake/test_query.py`.
+Test: `tests/cli/test_sql.py`.
 """
 
 from __future__ import annotations
