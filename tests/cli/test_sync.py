@@ -278,7 +278,7 @@ def test_the_shell_completes_commands_options_and_connections(
     script(own, [])
     monkeypatch.setenv("_ELT_COMPLETE", "bash_complete")
     for words, number, expected in (
-        ("elt s", 1, ["sync", "status", "state"]),
+        ("elt s", 1, ["sync", "status", "sql", "state"]),
         ("elt discover --d", 2, ["--dry-run"]),
         ("elt check scr", 2, ["scripted"]),
     ):
