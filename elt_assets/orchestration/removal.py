@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
 
 import dagster as dg
-from dagster._core.scheduler.instigation import InstigatorState
 
 from elt_assets.connection.partitions import dynamic_partitions
 from elt_assets.errors import ConfigError
@@ -114,21 +114,33 @@ def refuse_needed(asset: StreamAsset, others: Iterable[StreamAsset]) -> None:
             )
 
 
+class Ticking(NamedTuple):
+    """What Dagster keeps of a schedule or a sensor: whether it is on, and its cursor."""
+
+    name: str
+    origin: str  # its id with its code location
+    selector: str  # its id with the name of its code location
+
+
 def list_ticking(
     instance: dg.DagsterInstance, names: Collection[str]
-) -> tuple[list[InstigatorState], list[str]]:
+) -> tuple[list[Ticking], list[str]]:
     """Return what Dagster keeps of schedules and sensors with these names, and the names that several code
     locations have, of which it is not known whose are meant."""
-    states = [state for state in instance.all_instigator_state() if state.name in names]
+    states = [
+        Ticking(state.name, state.instigator_origin_id, state.selector_id)
+        for state in instance.all_instigator_state()
+        if state.name in names
+    ]
     counts = Counter(state.name for state in states)
     several = sorted(name for name, count in counts.items() if count > 1)
     return [state for state in states if state.name not in several], several
 
 
-def forget_ticking(instance: dg.DagsterInstance, states: Iterable[InstigatorState]) -> None:
-    """Remove what Dagster keeps of schedules and sensors: whether they are on, and their cursors."""
+def forget_ticking(instance: dg.DagsterInstance, states: Iterable[Ticking]) -> None:
+    """Remove what Dagster keeps of schedules and sensors."""
     for state in states:
-        instance.delete_instigator_state(state.instigator_origin_id, state.selector_id)
+        instance.delete_instigator_state(state.origin, state.selector)
 
 
 def forget_partitions(instance: dg.DagsterInstance, assets: Sequence[StreamAsset]) -> int:
