@@ -150,7 +150,7 @@ def test_the_ports_of_an_embedded_session_require_its_secret(spark: SparkSession
     ports = {
         connection.laddr.port
         for child in psutil.Process().children(recursive=True)
-        if child.name() == "java"
+        if "org.apache.spark.deploy.SparkSubmit" in child.cmdline()  # and no server of other tests
         for connection in child.net_connections(kind="tcp")
         if connection.status == psutil.CONN_LISTEN and connection.laddr.port != own_port
     }
