@@ -1,7 +1,7 @@
 """The IO manager: it writes streams and data frames to tables, and loads tables as data frames.
 
-`step` lands streams with it. `elt` and `table_reading` take the lake of the project (`project_lake`), and
-`definitions`, `project` and `component` its resources.
+`step` lands streams with it. `elt` and `table_reading` take the lake of the project (`project_lake`,
+`open_lake`), and `definitions`, `project` and `component` its resources.
 
 First `locate_asset_table`, by the key and the definition of an asset; then `InputRequest`, what the input of
 a downstream asset asks for: a type of data frames, columns and partitions; then `SparkIOManager`, and
@@ -10,6 +10,7 @@ a downstream asset asks for: a type of data frames, columns and partitions; then
 
 # No `from __future__ import annotations`: Dagster inspects the annotations of the resource.
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -40,6 +41,7 @@ from elt_assets.orchestration.resources import (
     IO_MANAGER_KEY,
     LAKE_KEY,
     SPARK_KEY,
+    AnySparkResource,
     LakeResource,
     SparkResource,
     spark_provider,
@@ -261,8 +263,26 @@ def project_lake() -> Location:
         ConfigError: see `resources`; or the store, or an option of it, is not supported.
     """
     lake: LakeResource = resources()[LAKE_KEY]
-    resolved: LakeResource = lake.process_config_and_initialize()
-    return resolved.location
+    with lake.process_config_and_initialize_cm() as resolved:
+        location: Location = resolved.location
+    return location
+
+
+@contextmanager
+def open_lake() -> Iterator[tuple[LakeResource, AnySparkResource]]:
+    """Context with the lake and the Spark of the project, for commands that change tables without a run.
+
+    Dagster makes an instance in memory for each resource outside of a run, which is closed with it.
+
+    Raises:
+        ConfigError: as `resources`.
+    """
+    shared = resources()
+    with (
+        shared[LAKE_KEY].process_config_and_initialize_cm() as lake,
+        shared[SPARK_KEY].process_config_and_initialize_cm() as spark,
+    ):
+        yield lake, spark
 
 
 def _load_resources(name: str) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from elt_assets.cli.output import OK, Output, subcommand
 from elt_assets.errors import ConfigError
 from elt_assets.lake.admin.erasure import Counts
 from elt_assets.orchestration.erasing import ErasurePlan, ErasureRequest, describe
-from elt_assets.orchestration.io_manager import resources
-from elt_assets.orchestration.resources import LAKE_KEY, SPARK_KEY, open_instance
+from elt_assets.orchestration.io_manager import open_lake
+from elt_assets.orchestration.resources import open_instance
 
 _LOST = (
     "With the rows go all older versions of the stream's tables, and the list of its older states: no "
@@ -57,21 +57,19 @@ def command(out: Output, asset: str, dry_run: bool, yes: bool, **selection: Any)
     No run of the connection may be in progress. If the command is interrupted, run it again: it goes on.
     docs/data-protection.md says what is lost with the rows, and what is not covered.
     """
-    shared = resources()
-    lake = shared[LAKE_KEY].process_config_and_initialize()
-    spark = shared[SPARK_KEY].process_config_and_initialize()
     request = ErasureRequest(**selection)
-    plan = ErasurePlan(find_asset(asset), lake, spark, request)
-    if dry_run:
-        counts = plan.preview()
-        _show(out, counts)
-        out.line("nothing was changed")
-        out.document({"asset": plan.asset.name, "dry_run": True, **describe(counts)})
-        return OK
-    if not yes:
-        _ask(out, plan)
-    with open_instance() as instance:
-        erased = plan.carry_out(instance)
+    with open_lake() as (lake, spark):
+        plan = ErasurePlan(find_asset(asset), lake, spark, request)
+        if dry_run:
+            counts = plan.preview()
+            _show(out, counts)
+            out.line("nothing was changed")
+            out.document({"asset": plan.asset.name, "dry_run": True, **describe(counts)})
+            return OK
+        if not yes:
+            _ask(out, plan)
+        with open_instance() as instance:
+            erased = plan.carry_out(instance)
     counts = erased.counts
     _show(out, counts)
     if not counts.found:

@@ -10,8 +10,8 @@ from elt_assets.cli.assets import assets_of, select_streams
 from elt_assets.cli.output import OK, Document, Output, connection_argument, subcommand
 from elt_assets.cli.sync_report import list_losses, print_losses
 from elt_assets.connection import find_place
-from elt_assets.orchestration.io_manager import resources
-from elt_assets.orchestration.resources import LAKE_KEY, SPARK_KEY, open_instance
+from elt_assets.orchestration.io_manager import open_lake
+from elt_assets.orchestration.resources import open_instance
 from elt_assets.orchestration.table_jobs import replay_stream
 from elt_assets.pipeline.progress import SyncFigures
 
@@ -26,10 +26,7 @@ def command(out: Output, connection: str, streams: Sequence[str]) -> int:
     """
     selected = select_streams(connection, assets_of(find_place(connection)), streams)
     answers: list[Document] = []
-    shared = resources()
-    lake = shared[LAKE_KEY].process_config_and_initialize()
-    spark = shared[SPARK_KEY].process_config_and_initialize()
-    with open_instance() as instance:
+    with open_lake() as (lake, spark), open_instance() as instance:
         for name, asset in selected.items():
             done = replay_stream(asset, lake, spark, instance)
             figures = done or SyncFigures()
