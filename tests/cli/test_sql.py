@@ -248,7 +248,7 @@ from elt_assets.cli import main
 query, output, most = sys.argv[1:]
 assert main(["sql", "select 1"]) == 0
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-assert main(["sql", query, "--output", output, "--memory", "250MB"]) == 0
+assert main(["sql", query, "--output", output, "--memory", "400MB"]) == 0
 used = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10
 assert used < int(most), used
 """
@@ -260,13 +260,20 @@ def test_large_results_and_large_sorts_have_bounded_memory(own: Project, tmp_pat
         write_deltalake(str(own.home / "lake" / "big"), rows, mode="append")
     for query in ("from big", "from big order by text desc"):
         done = subprocess.run(
-            [sys.executable, "-c", BIG, query, str(tmp_path / "big.parquet"), "650"],
+            [sys.executable, "-c", BIG, query, str(tmp_path / "big.parquet"), "800"],
             capture_output=True,
             text=True,
             check=False,
         )
         assert done.returncode == 0 and "nanobind" not in done.stderr, done.stderr
         assert pq.read_metadata(tmp_path / "big.parquet").num_rows == 1_000_000
+    query = ["sql", "from big order by text desc", "--output", str(tmp_path / "big.parquet")]
+    done = subprocess.run(
+        [BIN / "elt", *query, "--memory", "10MB"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "needs more memory" in done.stderr and "--memory" in done.stderr
+    assert "SET " not in done.stderr
 
 
 def test_a_reader_that_ends_early_is_no_error(shop: Project) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +55,7 @@ _SETTINGS: Mapping[str, str] = {
 _READING = "SELECT"
 """The type of the statements that are run; `WITH`, `FROM`, `VALUES`, `DESCRIBE` and `SUMMARIZE` are of it."""
 _MAX_LEVELS = 3
+_OUT_OF_MEMORY = "Out of Memory Error"
 _MEMORY = "memory"
 """DuckDB's name of a database in memory that was given none."""
 
@@ -269,8 +271,10 @@ def _fold(name: Sequence[str]) -> Name:
 
 def _translate(error: Exception, duckdb: Any) -> ConfigError | SystemFailure:
     """Return an error of DuckDB as one of this project, without the query that it repeats."""
-    text = str(error).split("\n\nLINE ")[0].strip()
-    if isinstance(error, duckdb.OutOfMemoryException):
+    # What DuckDB proposes are settings, which a query cannot change.
+    text = re.split(r"\n\s*\n(?:LINE |Possible solutions:)", str(error))[0].strip()
+    # While rows are fetched, the error has another class.
+    if isinstance(error, duckdb.OutOfMemoryException) or text.startswith(_OUT_OF_MEMORY):
         return SystemFailure(
             f"the query needs more memory than there is: {text}",
             guidance="allow more (`elt sql --memory 4GB`), or select fewer columns or rows",
