@@ -267,9 +267,9 @@ def test_large_results_and_large_sorts_have_bounded_memory(own: Project, tmp_pat
         )
         assert done.returncode == 0 and "nanobind" not in done.stderr, done.stderr
         assert pq.read_metadata(tmp_path / "big.parquet").num_rows == 1_000_000
-    query = ["sql", "from big order by text desc", "--output", str(tmp_path / "big.parquet")]
+    command = ["sql", "from big order by text desc", "--output", str(tmp_path / "big.parquet")]
     done = subprocess.run(
-        [BIN / "elt", *query, "--memory", "10MB"], capture_output=True, text=True, check=False
+        [BIN / "elt", *command, "--memory", "10MB"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
     assert "needs more memory" in done.stderr and "--memory" in done.stderr
