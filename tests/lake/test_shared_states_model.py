@@ -235,10 +235,11 @@ class World:
             is_other = bool(source.failed) and name not in source.failed
             if is_other and not is_killed:
                 assert set(self.ids(name)) >= set(self.changes(name)), "stopped by another stream"
-        # Without a shared state to begin with, a stream that fails before it sends a state of its own may be
-        # one of those that share it: then the shared state must wait for it.
+        # A stream that fails, and has not had a state of its own yet, may be one of those that share a state:
+        # then the shared one waits for it.
         has_shared = any(state.global_ is not None for state in states)
-        waits = bool(source.failed & self.own) and not has_shared
+        had = {state.stream.stream_descriptor.name for state in states if state.stream is not None}
+        waits = (source.failed & self.own) - (had if has_shared else set())
         if not is_killed and source.last_shared is not None and source.shared and not waits:
             assert acknowledged == source.last_shared
 
