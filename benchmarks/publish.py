@@ -34,7 +34,7 @@ from elt_assets.lake.delta.storage import DataFile, TableChange
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.publish.followers import LakeTable
 from elt_assets.lake.publish.iceberg import Publisher
-from elt_assets.lake.publish.leftovers import FOLDER
+from elt_assets.lake.publish.leftovers import FOLDER, list_named
 from elt_assets.settings import IcebergSettings
 from elt_assets.storage.location import Location
 
@@ -232,7 +232,7 @@ def _publish_often(folder: Path, publications: int) -> Growth:
     names = {path.name for path in Path(uri, FOLDER).iterdir()}
     part = max(publications // 10, 1)
     slowdown = statistics.median(costs[-part:]) / statistics.median(costs[:part])
-    unnamed = len(names - _list_named(publisher, table))
+    unnamed = len(names - list_named(iceberg))
     return Growth(publications, newest.stat().st_size, unnamed, slowdown)
 
 
@@ -241,17 +241,6 @@ def _pass_retention(folder: Path) -> None:
     then = time.time() - 2 * RETENTION.total_seconds()
     for path in folder.iterdir():
         os.utime(path, (then, then))
-
-
-def _list_named(publisher: Publisher, table: LakeTable) -> set[str]:
-    iceberg = publisher.load(table)
-    assert iceberg is not None
-    metadata = iceberg.metadata
-    paths = [iceberg.metadata_location, *(entry.metadata_file for entry in metadata.metadata_log)]
-    for snapshot in metadata.snapshots:
-        paths.append(snapshot.manifest_list)
-        paths += [manifest.manifest_path for manifest in snapshot.manifests(iceberg.io)]
-    return {path.rpartition("/")[2] for path in paths}
 
 
 # Syncs

@@ -220,6 +220,11 @@ class Settings(BaseSettings):
     alert_hook: str | None = Field(None, description="A function that is called for failed runs.")
     ui_url: str | None = Field(None, description="URL of Dagster's UI, for links.")
 
+    @property
+    def entry_catalog(self) -> CatalogSettings | None:
+        """The catalog in which tables are registered; None also if an environment turns it off."""
+        return None if isinstance(self.catalog, NoCatalog) else self.catalog
+
     @classmethod
     def settings_customise_sources(
         cls,

@@ -44,7 +44,6 @@ from elt_assets.orchestration.metadata import (
 )
 from elt_assets.orchestration.streams import StreamAsset, output_name
 from elt_assets.pipeline.contracts import find_table_violations
-from elt_assets.pipeline.following import has_catalog
 from elt_assets.pipeline.progress import SyncFigures
 from elt_assets.pipeline.publication import CatalogLook, find_entry_problem, is_published
 from elt_assets.pipeline.rules import evaluate_rules, list_rules
@@ -133,7 +132,7 @@ def _select_checks(asset: StreamAsset) -> list[str]:
         "cursor": has_cursor,
         "changed": is_in_lake,
         "columns": is_in_lake,
-        "published": is_in_lake and (is_published(asset) or has_catalog(settings())),
+        "published": is_in_lake and (is_published(asset) or settings().entry_catalog is not None),
         **dict.fromkeys(health.DESCRIPTIONS, is_in_lake),
     }
     applies["unsorted"] = is_in_lake and bool(cluster_columns_of(asset.spec.metadata))

@@ -25,14 +25,9 @@ PUBLISHER = "elt_assets.lake.publish.iceberg:Publisher"
 ENTRIES = "elt_assets.lake.publish.entries:open_entries"
 
 
-def has_catalog(present: Settings) -> bool:
-    """Return whether the settings have a catalog in which tables are registered."""
-    return present.catalog is not None and present.catalog.type != "none"
-
-
 _FOLLOWERS: Mapping[str, Callable[[Settings], bool]] = {
     PUBLISHER: lambda present: present.iceberg is not None,
-    ENTRIES: has_catalog,
+    ENTRIES: lambda present: present.entry_catalog is not None,
 }
 """Whether the settings ask for a follower, by the name of the function that opens it. The function is loaded
 when a follower is opened: its module imports a library that not every project has."""

@@ -28,7 +28,7 @@ from elt_assets.lake.publish.names import find_kind, iceberg_identifier
 from elt_assets.lake.write.companions import DEAD_LETTER, StreamTables
 from elt_assets.lake.write.sync_columns import key_of
 from elt_assets.machine_faults import translated
-from elt_assets.pipeline.following import ENTRIES, PUBLISHER, has_catalog, open_follower
+from elt_assets.pipeline.following import ENTRIES, PUBLISHER, open_follower
 from elt_assets.pipeline.stream import ConnectionStream
 from elt_assets.settings import settings
 from elt_assets.storage.location import Location
@@ -56,7 +56,7 @@ def open_entries() -> CatalogEntries | None:
     Raises:
         ConfigError: its library is not installed, or the settings are not complete.
     """
-    if not has_catalog(settings()):
+    if settings().entry_catalog is None:
         return None
     entries: CatalogEntries = open_follower(ENTRIES)
     return entries

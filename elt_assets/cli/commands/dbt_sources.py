@@ -17,13 +17,13 @@ from elt_assets.cli.output import OK, Document, Output, complete_connection, sub
 from elt_assets.connection import ConnectionPlace, find_place, list_places
 from elt_assets.errors import ConfigError
 from elt_assets.lake.merge.history import SUFFIX as HISTORY_SUFFIX
-from elt_assets.lake.publish.entries import entry_name, read_catalog_settings
+from elt_assets.lake.publish.entries import entry_name
 from elt_assets.lake.publish.followers import LakeTable
 from elt_assets.lake.publish.registration import EntryName
 from elt_assets.orchestration.io_manager import project_lake
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.orchestration.translator import companion_key
-from elt_assets.settings import UnitySettings
+from elt_assets.settings import UnitySettings, settings
 from elt_assets.storage.folders import replace_text
 
 HEADER = "# Written by `elt dbt-sources`: run it again instead of editing this file.\n"
@@ -117,14 +117,14 @@ def _sources(place: ConnectionPlace, root: str, out: Output) -> Iterator[Documen
 def _find_place(asset: StreamAsset, out: Output) -> Document:
     """Return the schema in which a stream's table is registered, and the catalog above it if there is one."""
     name = _find_entry(asset, asset.table_path.levels, out)
-    catalog = read_catalog_settings()
+    catalog = settings().entry_catalog
     database = {"database": catalog.catalog} if isinstance(catalog, UnitySettings) else {}
     return {} if name is None else {**database, "schema": name.database}
 
 
 def _find_entry(asset: StreamAsset, levels: Sequence[str], out: Output) -> EntryName | None:
     """Return the name of a table in the catalog of the project; None if it has none there."""
-    catalog = read_catalog_settings()
+    catalog = settings().entry_catalog
     if catalog is None:
         return None
     place = project_lake().child(*levels)

@@ -30,7 +30,8 @@ NAME = "elt"
 """The name of the catalog if the settings have none. Catalogs in databases store it beside each table."""
 _WHERE = "the setting `iceberg.catalog`"
 _REST = "elt_assets.lake.publish.rest_catalog.TimedRestCatalog"
-_CONNECT_SECONDS = 10
+CONNECT_SECONDS = 10
+"""Time limit for a connection to a catalog or a store."""
 _S3: Mapping[str, str] = {
     "access_key_id": "s3.access-key-id",
     "secret_access_key": "s3.secret-access-key",
@@ -104,7 +105,7 @@ def store_properties(lake: Location) -> dict[str, Any]:
     named = {_S3[name]: value for name, value in lake.options.items() if name in _S3}
     timeout = min(limit(lake.options, "request_timeout"), LIMITS["request_timeout"])
     return {
-        "s3.connect-timeout": str(_CONNECT_SECONDS),
+        "s3.connect-timeout": str(CONNECT_SECONDS),
         "s3.request-timeout": str(timeout),
         **({"s3.region": "us-east-1"} if "endpoint_url" in lake.options else {}),
         **named,

@@ -46,7 +46,6 @@ from elt_assets.settings import (
     CatalogSettings,
     GlueSettings,
     HiveSettings,
-    NoCatalog,
     settings,
 )
 from elt_assets.storage.location import Location
@@ -64,17 +63,11 @@ def open_entries() -> CatalogEntries:
     Raises:
         ConfigError: a reference has no value, a library is missing, or a branch has no catalog of its own.
     """
-    present = read_catalog_settings()
+    present = settings().entry_catalog
     if present is None:
         raise ConfigError(f"the project has no {_WHERE}", guidance="write it, with its `type`")
     refuse_shared_with_branch("catalog", 'with another `database`, or with `type = "none"`')
     return CatalogEntries(present, _open_catalog(present))
-
-
-def read_catalog_settings() -> CatalogSettings | None:
-    """Return the settings of the catalog; None if the project has none."""
-    present = settings().catalog
-    return None if isinstance(present, NoCatalog) else present
 
 
 def entry_name(catalog: CatalogSettings, table: LakeTable) -> EntryName | None:

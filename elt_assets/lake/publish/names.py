@@ -17,8 +17,6 @@ from urllib.parse import urlsplit
 
 from elt_assets.errors import ConfigError
 
-DEFAULT_NAMESPACE = "{connection}"
-"""The template of a namespace, if the settings have none."""
 _VARIABLE = re.compile(r"\{(\w*)\}")
 _VARIABLES = ("connection", "namespace")
 _TRIMMED = "_- "

@@ -13,7 +13,8 @@ from pyiceberg.catalog.rest import RestCatalog
 from requests import Session
 from requests.adapters import HTTPAdapter
 
-CONNECT_SECONDS = 10
+from elt_assets.lake.publish.connecting import CONNECT_SECONDS
+
 ANSWER_SECONDS = 60
 
 

@@ -222,9 +222,8 @@ class TableWriter:
             for reason in result.dependent:
                 paths = pending.dependent.setdefault(reason, set())
                 for path, *_ in result.files:
-                    paths.update(
-                        new.path for new in replaced[path]
-                    ) if path in replaced else paths.add(path)
+                    is_replaced = path in replaced
+                    paths.update([f.path for f in replaced[path]] if is_replaced else [path])
             pending.undeclared.update(result.undeclared)
             if self._locates:
                 pending.places.extend(result.rejected_sequence)
