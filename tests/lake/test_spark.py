@@ -149,9 +149,7 @@ def test_the_ports_of_an_embedded_session_require_its_secret(spark: SparkSession
     own_port = gateway.gateway_parameters.port
     ports = {
         connection.laddr.port
-        for child in psutil.Process().children(recursive=True)
-        if "org.apache.spark.deploy.SparkSubmit" in child.cmdline()  # and no server of other tests
-        for connection in child.net_connections(kind="tcp")
+        for connection in psutil.Process(gateway.proc.pid).net_connections(kind="tcp")
         if connection.status == psutil.CONN_LISTEN and connection.laddr.port != own_port
     }
     assert ports
