@@ -138,6 +138,12 @@ class SqlDialect:
         """Return a query that gives one row of another one, which is in order, after some rows."""
         return f"{query} LIMIT 1 OFFSET {rows}"
 
+    def order_bytes(self, expression: str) -> str | None:
+        """Return an expression in whose order texts are in that of their bytes in UTF-8; None if there is
+        none, so that texts are compared in the order that the database has, if that is the one of bytes."""
+        del expression
+        return None
+
     def find_type(self, declared: Declaration) -> t.ColumnType | None:
         """Return the type of a column; None if the values are texts as Python writes them, without an
         order."""
@@ -188,6 +194,9 @@ class SqliteDialect(SqlDialect):
     def quote(self, name: str) -> str:
         """Return a name in quotes. SQLite takes a name in double quotes that is none for a text."""
         return "`{}`".format(name.replace("`", "``"))
+
+    def order_bytes(self, expression: str) -> str | None:
+        return f"{expression} COLLATE BINARY"
 
     def find_type(self, declared: Declaration) -> t.ColumnType | None:
         name = declared.type_name

@@ -35,6 +35,8 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from connectors.sdk.columns.types import STRING
+from connectors.sdk.comparison import Answer, ComparisonRequest, KeyBounds
 from connectors.sdk.items import Checkpoint, Estimate, Slice
 from connectors.sdk.slices import Part, SlicedStream
 from connectors.sdk.times import parse_moment
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _CONVERSION, _VALUES = "connectors.sdk.columns.conversion", "connectors.sql.values"
+_ROWS = "connectors.sql.ordered_rows"
 """The modules are imported with the first batch: pyarrow is slow to import."""
 _PRESENT = dt.timedelta(days=2)
 """A value that is younger, in some time zone, may come again."""
@@ -127,6 +130,39 @@ class SqlStream(SlicedStream):
             for batch in session.read(self.make_select(data["where"]), values, len(columns)):
                 pairs = zip(batch, columns, strict=True)
                 yield make_batch(names, (convert(part, column.type) for part, column in pairs))
+
+    def compare(
+        self, configured: ConfiguredStream, state: dict[str, Any] | None, request: ComparisonRequest
+    ) -> Answer:
+        answer: Answer = import_module(_ROWS).compare_rows(self, configured, state, request)
+        return answer
+
+    def select_ordered(
+        self, columns: Sequence[Any], key: Sequence[Any], ranges: Sequence[KeyBounds] | None
+    ) -> tuple[str, list[Any]]:
+        """Return the query of rows in the order of a key, and the values of its parameters.
+
+        Args:
+            ranges: of the key, in their order, at least one: the rows that are in one are read; None for all.
+        """
+        names = [self._order_key(column) for column in key]
+        where = Where()
+        if ranges is not None and None not in names:
+            ordered = [name or "" for name in names]
+            self._add_bounds(where, key, ordered, ranges[0].after, is_after)
+            self._add_bounds(where, key, ordered, ranges[-1].until, is_until)
+        selected = ", ".join(column.select for column in columns)
+        order = ", ".join(
+            name or self._dialect.quote(column.name)
+            for name, column in zip(names, key, strict=True)
+        )
+        query = f"SELECT {selected} FROM {self._from(where)} ORDER BY {order}"
+        return query, list(map(decode_bound, where.values))
+
+    def _order_key(self, column: Any) -> str | None:
+        """Return the expression that has the order of a key on both sides; None if that is unknown."""
+        name = self._dialect.quote(column.name)
+        return self._dialect.order_bytes(name) if column.type == STRING else name
 
     def has_new_data(
         self, configured: ConfiguredStream, state: dict[str, Any] | None
@@ -321,8 +357,17 @@ class SqlStream(SlicedStream):
         compare: Callable[[Sequence[str], Callable[[int], str]], str],
     ) -> None:
         """Add the comparison of a key with the end of a range, if there is one."""
+        self._add_bounds(where, key, list(map(self.quote_compared, key)), bounds, compare)
+
+    def _add_bounds(
+        self,
+        where: Where,
+        key: Sequence[Any],
+        names: Sequence[str],
+        bounds: Sequence[Any] | None,
+        compare: Callable[[Sequence[str], Callable[[int], str]], str],
+    ) -> None:
         if bounds is not None:
-            names = list(map(self.quote_compared, key))
             where.parts.append(compare(names, lambda n: self.write_bound(where, key[n], bounds[n])))
 
     def _add_read(self, where: Where, read: Mapping[str, Any]) -> None:
