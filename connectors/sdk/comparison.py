@@ -101,7 +101,7 @@ def find_keys(configured: ConfiguredStream) -> list[Key] | None:
     """
     keys = _decode(configured, KEYS, list[Key])
     count = len(configured.key)
-    if keys is not None and any(len(key) != count for key in keys):
+    if keys and count and any(len(key) != count for key in keys):
         raise ConfigError(
             f"`{KEYS}` of stream {str(configured.id)!r} has keys that are not of its {count} columns",
             guidance="write each key as a list of the values of the key's columns, in their order",
@@ -116,6 +116,11 @@ def find_columns(configured: ConfiguredStream) -> list[str] | None:
         ConfigError: they are not of the form.
     """
     return _decode(configured, COLUMNS, list[str])
+
+
+def is_narrowed(configured: ConfiguredStream) -> bool:
+    """Return whether a read is asked for some keys or columns alone. It has no state."""
+    return find_keys(configured) is not None or find_columns(configured) is not None
 
 
 def _decode(configured: ConfiguredStream, name: str, form: type[T]) -> T | None:

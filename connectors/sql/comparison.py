@@ -239,5 +239,5 @@ def refuse_key(stream: Any, key: Sequence[Any], problem: str) -> ConfigError:
     return ConfigError(
         f"stream {str(stream)!r} cannot be compared by its key ({names}): {problem}",
         guidance="write a `primary_key` for the stream that is unique and never null; for texts, let the "
-        "dialect of the source define `order_bytes`",
+        "dialect of the source define `order_key`",
     )

@@ -7,7 +7,7 @@ order of their key, and hashed here.
 the same function. A value that the lake does not store is null there, with a recorded change, and so it is
 here: one that the conversion makes null, and a text or bytes of more than `MAX_BYTES`.
 
-**The order is the same.** A database orders texts by a collation; `SqlDialect.order_bytes` writes that of
+**The order is the same.** A database orders texts by a collation; `SqlDialect.order_key` writes that of
 bytes. Each key is compared with the one before it, so that another order, or a key that is not unique, is an
 error and no difference.
 

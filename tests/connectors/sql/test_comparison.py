@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from connectors.sdk import ConfigError, Source
+from connectors.sdk import ConfigError, Source, Stream
 from tests.connectors.row_hashes import (
     call,
     configure,
@@ -187,3 +187,93 @@ def test_a_table_of_duckdb_is_compared_by_its_rows(tmp_path: Path) -> None:
     kinds = ["string", "decimal128(10, 2)"]
     hashes = [hash_row(row, kinds) for row in [("Z", "-0.25"), ("a", None), ("b", "1.5")]]
     assert list(list_ranges(messages)) == sum_ranges([["Z"], ["a"], ["b"]], hashes, 2)
+
+
+@MANY
+@given(ROWS, st.data())
+def test_a_read_by_keys_gives_their_rows_alone_and_no_state(
+    tmp_path: Path, rows: list[Any], data: st.DataObject
+) -> None:
+    path = tmp_path / "x.db"
+    make(path, TABLE.format("(name, id)"), rows)
+    keys = [[row[1], row[0]] for row in rows if data.draw(st.booleans())]
+    absent = [["absent", 1], ["a" * 9, 2]]
+    messages = ask(Sqlite(), path, verb="read", keys=[*absent, *keys])
+    records = [m["record"]["data"] for m in messages if m["type"] == "RECORD"]
+    assert sorted([r["name"], r["id"]] for r in records) == sorted(keys)
+    assert not any(m["type"] == "STATE" for m in messages)
+
+
+def test_a_read_by_keys_compares_texts_by_their_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    make(path, "CREATE TABLE t (a TEXT NOT NULL COLLATE NOCASE PRIMARY KEY, n INT)", [("b", 1)])
+    for key, count in (("B", 0), ("b", 1)):
+        messages = ask(Sqlite(), path, verb="read", keys=[[key]])
+        assert sum(m["type"] == "RECORD" for m in messages) == count
+
+
+def test_a_read_by_columns_has_the_key_and_these_and_all_rows(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    rows = [(n, n, str(n), n) for n in range(1, 8)]
+    make(path, "CREATE TABLE t (id INTEGER PRIMARY KEY NOT NULL, u INT, a TEXT, b INT)", rows)
+    more: Json = {"sync_mode": "incremental", "cursor_field": ["u"], "columns": ["b"]}
+    messages = ask(
+        Sqlite(), path, verb="read", state={"cursor": "u", "value": 7, "rows": 1}, **more
+    )
+    records = [m["record"]["data"] for m in messages if m["type"] == "RECORD"]
+    assert records == [{"id": n, "b": n} for n in range(1, 8)]
+    assert not any(m["type"] == "STATE" for m in messages)
+
+
+@pytest.mark.parametrize(
+    ("table", "more", "text"),
+    [
+        ("(a INTEGER)", {"keys": [[1]]}, "cannot be compared or read by keys: it has no key"),
+        ("(a INTEGER PRIMARY KEY)", {"keys": [[1, 2]]}, "keys that are not of its 1 columns"),
+        ("(a INTEGER PRIMARY KEY)", {"keys": [1]}, "is not of its form"),
+        ("(a DATE PRIMARY KEY)", {"keys": [["x"]]}, "'a' of its key has values of several forms"),
+        ("(a INTEGER PRIMARY KEY)", {"columns": ["z"]}, "has no columns z"),
+    ],
+)
+def test_a_narrowed_read_that_cannot_be_is_an_error(
+    tmp_path: Path, table: str, more: Json, text: str
+) -> None:
+    path = tmp_path / "x.db"
+    make(path, f"CREATE TABLE t {table}")
+    with pytest.raises(ConfigError, match=text):
+        ask(Sqlite(), path, verb="read", **more)
+
+
+class PlainStream(Stream):
+    name = "t"
+    primary_key = ("id",)
+    json_schema: Any = {"type": "object", "properties": {"id": {"type": "integer"}}}  # noqa: RUF012
+
+    def records(self, window: Any) -> Any:
+        yield {"id": 1}
+
+
+class Plain(Source):
+    """A source whose stream has no ranges of keys."""
+
+    name = "plain"
+
+    def streams(self, config: Any) -> list[Stream]:
+        return [PlainStream()]
+
+
+@pytest.mark.parametrize(
+    ("verb", "more", "text"),
+    [
+        ("compare", {}, "stream 't' cannot be compared with its source"),
+        ("read", {"keys": [[1]]}, "'t' cannot be read by keys or columns alone"),
+        ("read", {"columns": ["a"]}, "'t' cannot be read by keys or columns alone"),
+    ],
+)
+def test_a_stream_without_ranges_is_never_read_as_a_whole(
+    tmp_path: Path, verb: str, more: Json, text: str
+) -> None:
+    stream = configure(Plain().streams({})[0], **more)
+    assert call(Plain(), {}, tmp_path, "read", {**stream, "keys": None, "columns": None})
+    with pytest.raises(ConfigError, match=text):
+        call(Plain(), {}, tmp_path, verb, stream)
