@@ -254,7 +254,7 @@ class ConnectionRead(Read):
         writer = self._writers.get(stream)
         return [] if writer is None else [self.mask(change) for change in writer.schema_changes]
 
-    def added_fields(self, stream: StreamId) -> Sequence[str]:
+    def list_added_fields(self, stream: StreamId) -> Sequence[str]:
         """Return the undeclared fields of a stream that have become columns in this sync."""
         writer = self._writers.get(stream)
         return [] if writer is None else [self.mask(name) for name in writer.added_fields]

@@ -122,13 +122,13 @@ def _propose_fields(declared: Mapping[str, Any], seen: Mapping[str, Any]) -> dic
 
 
 def _propose_field(declared: Any, seen: Mapping[str, Any]) -> Any:
-    kind, found = from_json_schema.kind_of(declared), from_json_schema.kind_of(seen)
-    if isinstance(kind, Struct) and isinstance(found, Struct):
+    kind, seen_kind = from_json_schema.kind_of(declared), from_json_schema.kind_of(seen)
+    if isinstance(kind, Struct) and isinstance(seen_kind, Struct):
         fields = _propose_fields(declared.get("properties") or {}, seen["properties"])
         return {**declared, "properties": fields}
     if kind is Scalar.JSON:
         return seen
-    own, needed = to_stored(kind), to_stored(found)
+    own, needed = to_stored(kind), to_stored(seen_kind)
     holds = own == needed or is_narrower(needed, own) or core(kind) in JSONS
     return declared if holds else {**seen, **_describe(declared)}
 

@@ -108,21 +108,21 @@ def test_what_cannot_be_read_may_be_any_value() -> None:
 @given(VALUES)
 def test_an_added_column_is_declared_as_it_is_stored(value: Any) -> None:
     """So that a source is asked for its type, and a catalog that lacks it is shown what it lacks."""
-    found = inference.declare({"x y": inference.infer(value)})
+    new_fields = inference.declare({"x y": inference.infer(value)})
     schema = {"properties": {"id": {"type": "integer"}}}
-    columns = declare_columns(schema, t.StructType(), {}, found)
+    columns = declare_columns(schema, t.StructType(), {}, new_fields)
     table = t.StructType([column.field for column in columns])
     table = t.StructType.fromJson(json.loads(table.json()))
     missing = list_missing(table, schema["properties"])
-    assert missing.keys() == found.keys()
+    assert missing.keys() == new_fields.keys()
     for name, declared in missing.items():
         (column,) = (c for c in columns if c.source == name)
         assert to_stored(kind_of(declared)) == to_stored(column.kind)
     again = declare_columns(schema, table, from_json_schema.read_names(table))
     assert [(c.name, c.is_added) for c in again] == [(c.name, c.is_added) for c in columns]
-    known = join_fields(schema["properties"], found)
-    assert not list_missing(table, known)
-    later = declare_columns({"properties": known}, table, from_json_schema.read_names(table))
+    complete = join_fields(schema["properties"], new_fields)
+    assert not list_missing(table, complete)
+    later = declare_columns({"properties": complete}, table, from_json_schema.read_names(table))
     assert [c.name for c in later] == [c.name for c in columns]
 
 
@@ -135,8 +135,8 @@ def test_added_fields_within_objects_keep_their_marks() -> None:
             }
         }
     }
-    found = {"lines": {"items": {"properties": {"note": {"type": ["null", "string"]}}}}}
-    columns = declare_columns(schema, t.StructType(), {}, found)
+    new_fields = {"lines": {"items": {"properties": {"note": {"type": ["null", "string"]}}}}}
+    columns = declare_columns(schema, t.StructType(), {}, new_fields)
     assert [path for path, _ in list_added(columns)] == [["lines", "note"]]
     table = t.StructType([column.field for column in columns])
     missing = list_missing(table, schema["properties"])

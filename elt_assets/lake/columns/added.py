@@ -41,7 +41,7 @@ def declare_columns(
     schema: Mapping[str, Any],
     own: t.StructType,
     names: from_json_schema.Names,
-    found: Mapping[str, Any] = NO_FIELDS,
+    new_fields: Mapping[str, Any] = NO_FIELDS,
 ) -> list[Column]:
     """Return the columns that a stream's schema declares, and those that were added to its table, or are now.
 
@@ -49,23 +49,27 @@ def declare_columns(
         schema: the JSON schema of the stream.
         own: the columns of the table, without those of this project.
         names: the names of the columns that fields have already.
-        found: the declarations of fields that are added now.
+        new_fields: the declarations of fields that are added now.
     """
     declared = from_json_schema.columns(schema, names)
     present = list(map(column_of, own.fields))
-    if found:
+    if new_fields:
         # The names of declared fields come first: an added one gives way.
-        kept = from_json_schema.read_names(t.StructType([column.field for column in declared]))
-        fields = join_fields(schema.get("properties") or {}, found)
-        declared = from_json_schema.columns({**schema, "properties": fields}, {**names, **kept})
+        names_in_use = from_json_schema.read_names(
+            t.StructType([column.field for column in declared])
+        )
+        fields = join_fields(schema.get("properties") or {}, new_fields)
+        declared = from_json_schema.columns(
+            {**schema, "properties": fields}, {**names, **names_in_use}
+        )
     return _join_added(declared, present)
 
 
-def join_fields(declared: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the declarations of fields with those that were found, which are marked as added. What is
+def join_fields(declared: Mapping[str, Any], new_fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the declarations of fields with those that were new_fields, which are marked as added. What is
     declared stays as it is."""
     joined = dict(declared)
-    for name, schema in found.items():
+    for name, schema in new_fields.items():
         present = joined.get(name)
         if present is None or ADDED in present:
             joined[name] = {**schema, ADDED: True}

@@ -75,7 +75,7 @@ class WriteSpec:
     # Fields that the schema does not declare become columns of the table.
     adds_undeclared: bool = False
     # Those that the records of this sync had so far: declarations of fields, as in a JSON schema.
-    found: Mapping[str, Any] = field(default_factory=dict)
+    new_fields: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.history and self.partition is not None:
@@ -173,7 +173,7 @@ def plan_columns(
     names = dict(from_json_schema.read_names(own))
     if spec.written is not None:
         names |= from_json_schema.read_names(spec.written)
-    declared = declare_columns(spec.stream.stream.json_schema, own, names, spec.found)
+    declared = declare_columns(spec.stream.stream.json_schema, own, names, spec.new_fields)
     if spec.written is not None:
         kinds = {column.name: column.kind for column in map(column_of, spec.written.fields)}
         declared = [
@@ -276,7 +276,7 @@ def list_declared(spec: WriteSpec, table: Table) -> list[Column]:
     stores them."""
     own = stream_part(table.schema)
     return declare_columns(
-        spec.stream.stream.json_schema, own, from_json_schema.read_names(own), spec.found
+        spec.stream.stream.json_schema, own, from_json_schema.read_names(own), spec.new_fields
     )
 
 

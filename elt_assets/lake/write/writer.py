@@ -161,7 +161,7 @@ class TableWriter:
         self._schema_changes = self._plan.differences
         self._hide_unfinished()
         self._pending = _Pending()
-        self._found: dict[str, inference.Schema] = {}
+        self._new_fields: dict[str, inference.Schema] = {}
 
     @property
     def tables(self) -> StreamTables:
@@ -176,7 +176,7 @@ class TableWriter:
     @property
     def added_fields(self) -> Sequence[str]:
         """The fields that have become columns in this sync, and that the catalog does not declare."""
-        return list(self._found)
+        return list(self._new_fields)
 
     def write(self, segment: Segment) -> None:
         """Parse a segment's records and write them as files that are not visible yet.
@@ -226,13 +226,13 @@ class TableWriter:
         parsed = parse(self._plan.parser)
         if not self._spec.adds_undeclared:
             return parsed
-        while (found := self._find_fields(parsed, parse)) != self._found:
+        while (new_fields := self._find_fields(parsed, parse)) != self._new_fields:
             self._discard(parsed)
-            added = len(found)
+            added = len(new_fields)
             if added > MAX_ADDED:
                 raise _refuse_many(self._spec.stream, added)
-            self._found = found
-            self._change_spec(replace(self._spec, found=inference.declare(found)))
+            self._new_fields = new_fields
+            self._change_spec(replace(self._spec, new_fields=inference.declare(new_fields)))
             parsed = parse(self._plan.parser)
         return parsed
 
@@ -240,13 +240,13 @@ class TableWriter:
         self, parsed: ParsedSegment, parse: Callable[[SegmentParser], ParsedSegment]
     ) -> dict[str, inference.Schema]:
         """Return the fields that are added in this sync, with those of some records."""
-        found = inference.merge_fields(self._found, *(r.inferred for r in parsed.results))
+        new_fields = inference.merge_fields(self._new_fields, *(r.inferred for r in parsed.results))
         paths = find_misfits(parsed.results, self._plan.columns)
         if paths:  # their columns need a wider type, which the values say
             again = parse(self._plan.parser.reopen(paths))
             self._discard(again)
-            found = inference.merge_fields(found, *(r.inferred for r in again.results))
-        return {name: schema for name, schema in found.items() if inference.has_type(schema)}
+            new_fields = inference.merge_fields(new_fields, *(r.inferred for r in again.results))
+        return {name: schema for name, schema in new_fields.items() if inference.has_type(schema)}
 
     def _discard(self, parsed: ParsedSegment) -> None:
         self._tables.main.storage.discard(parsed.files)
