@@ -185,16 +185,17 @@ def _depth(kind: LogicalType) -> int:
 
 def _leave_out(fields: Mapping[str, Any], declared: Mapping[str, Any]) -> dict[str, Any]:
     """Return fields without those that are declared, whose names may differ in case only."""
-    by_lower_case = {name.lower(): schema for name, schema in declared.items()}
+    by_lower_case = {name.lower(): name for name in declared}
     missing: dict[str, Any] = {}
     for name, schema in fields.items():
-        if name.lower() not in by_lower_case:
+        own = name if name in declared else by_lower_case.get(name.lower())
+        if own is None:
             missing[name] = schema
             continue
         inner = schema
         while "items" in inner:
             inner = inner["items"]
-        rest = _leave_out(inner.get("properties", {}), properties(by_lower_case[name.lower()]))
+        rest = _leave_out(inner.get("properties", {}), properties(declared[own]))
         if rest:
             missing[name] = _put(schema, rest)
     return missing
