@@ -22,7 +22,7 @@ from connectors.mysql.session import Session, open_session
 from connectors.mysql.tables import PRIMARY, Column, Table
 from connectors.sdk.columns.types import DATE32, TIMESTAMP, TIMESTAMP_UTC
 from connectors.sdk.slices import Part
-from connectors.sql.stream import Access, SqlStream, Where
+from connectors.sql.stream import Access, SqlStream, Where, keep_keys
 from elt_assets.errors import ConfigError, TransientError
 
 if TYPE_CHECKING:
@@ -69,15 +69,23 @@ class TableStream(SqlStream):
     def read_slice(self, data: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
         with self.open() as session:
             self._require_creation(session, data["created"])
-            yield from self.read_rows(session, data["where"])
+            for batch in self.read_rows(session, data["where"], self.choose_columns(data)):
+                yield keep_keys(batch, data)
             self._require_creation(session, data["created"])
 
-    def read_rows(self, session: Session, where: str = "") -> Iterator[pa.RecordBatch]:
-        """Yield the rows for which a condition holds as a session sees them; all by default."""
+    def read_rows(
+        self, session: Session, where: str = "", columns: Sequence[Column] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows for which a condition holds as a session sees them; all by default.
+
+        Args:
+            columns: those that are read; None for all.
+        """
         from connectors.mysql.rows import convert_batch  # noqa: PLC0415 - `discover` needs no Arrow
 
-        for values in session.columns(self.make_select(where)):
-            yield convert_batch(self.table.columns, values)
+        columns = self.table.columns if columns is None else columns
+        for values in session.columns(self.make_select(where, columns)):
+            yield convert_batch(columns, values)
 
     def _require_creation(self, session: Session, creation: str) -> None:
         """Check that the table is what it was when the read began.

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from connectors.sdk.comparison import Answer, ComparisonRequest
 from connectors.sdk.declared_stream import DeclaredStream, key_paths, make_schema
 from connectors.sdk.groups import StreamGroup
 from connectors.sdk.items import Context, Item
 from connectors.sdk.stream_read import read_partitions, read_stream
+from elt_assets.errors import ConfigError
 from elt_assets.protocol.catalog import FULL_REFRESH, INCREMENTAL, AirbyteStream, ConfiguredStream
 
 
@@ -29,6 +31,8 @@ class Stream(DeclaredStream):
     why_full_refresh: str = ""
     """The end of the error of a stream that is only read in full, though others of its source are read
     incrementally, such as ": it is a view"."""
+    selects_rows: bool = False
+    """Whether a read can be narrowed to keys (`find_keys`) and to columns (`find_columns`)."""
 
     def partitions(self) -> Iterable[Context] | None:
         """Return the contexts of the stream's partitions; None if it has no partitions.
@@ -70,6 +74,26 @@ class Stream(DeclaredStream):
         """
         del configured, state
         return None
+
+    def compare(
+        self, configured: ConfiguredStream, state: dict[str, Any] | None, request: ComparisonRequest
+    ) -> Answer:
+        """Yield what the stream has, by ranges of its key: first a `ComparedTable`, then each range.
+
+        Args:
+            state: that of the last acknowledged checkpoint. Rows that it does not cover are left out, if the
+                stream is read incrementally by a cursor.
+
+        Raises:
+            ConfigError: the source cannot be compared.
+            EltError: it cannot be read.
+        """
+        del state, request
+        raise ConfigError(
+            f"stream {str(configured.id)!r} cannot be compared with its source: the source has no ranges of "
+            "keys",
+            guidance="remove `source` from its `checks`; tables of SQL databases can be compared",
+        )
 
     @property
     def sync_modes(self) -> Sequence[str]:

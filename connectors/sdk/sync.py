@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
 
+from connectors.sdk.comparison import is_narrowed
 from connectors.sdk.groups import (
     GroupCheckpoint,
     GroupState,
@@ -124,7 +125,8 @@ def read_streams(
     groups: dict[StreamGroup, list[Job]] = {}
     for job in jobs:
         stream, configured, _ = job
-        if stream.group is not None and configured.sync_mode == INCREMENTAL:
+        is_with_others = configured.sync_mode == INCREMENTAL and not is_narrowed(configured)
+        if stream.group is not None and is_with_others:
             groups.setdefault(stream.group, []).append(job)
         else:
             alone.append(job)
@@ -241,6 +243,7 @@ def _read(job: Job, output: StreamOutput) -> bool:
     output.begin()
     try:
         _require_mode(stream, configured)
+        _require_selection(stream, configured)
         resumes = configured.sync_mode == INCREMENTAL or stream.is_resumable
         with _listen(stream.id, output):
             _copy(stream, configured, state if resumes else None, output)
@@ -274,6 +277,14 @@ def _require_mode(stream: Stream, configured: ConfiguredStream) -> None:
         raise ConfigError(
             f"stream {str(stream.id)!r} cannot be read incrementally{stream.why_full_refresh}",
             guidance="set `sync_mode: full_refresh`",
+        )
+
+
+def _require_selection(stream: Stream, configured: ConfiguredStream) -> None:
+    if is_narrowed(configured) and not stream.selects_rows:
+        raise ConfigError(
+            f"stream {str(stream.id)!r} cannot be read by keys or columns alone: the source has no such read",
+            guidance="read the stream as a whole: leave out `keys` and `columns`",
         )
 
 

@@ -17,8 +17,9 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "decimal": Decimal,
     "date": dt.date.fromisoformat,
     "datetime": dt.datetime.fromisoformat,
+    "hex": bytes.fromhex,
 }
-_TYPES = {Decimal: "decimal", dt.date: "date", dt.datetime: "datetime"}
+_TYPES = {Decimal: "decimal", dt.date: "date", dt.datetime: "datetime", bytes: "hex"}
 
 
 def encode_bound(value: Any) -> Any:
@@ -35,7 +36,7 @@ def encode_bound(value: Any) -> Any:
             f"a value of the type {type(value).__name__} cannot be a bound of a range",
             guidance="choose another cursor, or leave out the primary key of the table in the dialect",
         )
-    return {name: str(value)}
+    return {name: value.hex() if name == "hex" else str(value)}
 
 
 def decode_bound(bound: Any) -> Any:

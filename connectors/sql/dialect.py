@@ -138,6 +138,15 @@ class SqlDialect:
         """Return a query that gives one row of another one, which is in order, after some rows."""
         return f"{query} LIMIT 1 OFFSET {rows}"
 
+    def order_key(self, name: str, column_type: t.ColumnType) -> str | None:
+        """Return the expression of a column of a key by whose order tables are compared: that of its values,
+        or of the bytes of its texts in UTF-8. Its parameters are values of the column's type.
+
+        None if there is none. Then the order that the database has of the column must be this one, and all
+        rows are read to find those of a range.
+        """
+        return None if column_type == t.STRING else self.quote(name)
+
     def find_type(self, declared: Declaration) -> t.ColumnType | None:
         """Return the type of a column; None if the values are texts as Python writes them, without an
         order."""
@@ -188,6 +197,13 @@ class SqliteDialect(SqlDialect):
     def quote(self, name: str) -> str:
         """Return a name in quotes. SQLite takes a name in double quotes that is none for a text."""
         return "`{}`".format(name.replace("`", "``"))
+
+    def order_key(self, name: str, column_type: t.ColumnType) -> str | None:
+        if column_type == t.STRING:
+            return f"{self.quote(name)} COLLATE BINARY"
+        # Dates, times and decimals are texts or numbers, as they were inserted.
+        is_exact = column_type in (t.INT64, t.BOOL, t.BINARY)
+        return self.quote(name) if is_exact else None
 
     def find_type(self, declared: Declaration) -> t.ColumnType | None:
         name = declared.type_name

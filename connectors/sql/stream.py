@@ -31,10 +31,19 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from connectors.sdk.columns.types import STRING
+from connectors.sdk.comparison import (
+    Answer,
+    ComparisonRequest,
+    KeyBounds,
+    find_columns,
+    find_keys,
+)
 from connectors.sdk.items import Checkpoint, Estimate, Slice
 from connectors.sdk.slices import Part, SlicedStream
 from connectors.sdk.times import parse_moment
@@ -43,12 +52,17 @@ from connectors.sql.dialect import SqlDialect
 from connectors.sql.tables import Table
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
+from elt_assets.protocol.messages import Key
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_COMPARISON = "connectors.sql.comparison"
 _CONVERSION, _VALUES = "connectors.sdk.columns.conversion", "connectors.sql.values"
+_ROWS = "connectors.sql.ordered_rows"
 """The modules are imported with the first batch: pyarrow is slow to import."""
+_KEYS_AT_ONCE = 200
+"""Keys in a query: SQLite takes 999 parameters."""
 _PRESENT = dt.timedelta(days=2)
 """A value that is younger, in some time zone, may come again."""
 
@@ -81,6 +95,7 @@ class SqlStream(SlicedStream):
     """The rows of a table. A database may write bounds, count rows and divide a read in a way of its own:
     these methods take and return SQL."""
 
+    selects_rows = True
     ends_with_state = True
     """Whether a full refresh has a state at its end."""
 
@@ -94,6 +109,10 @@ class SqlStream(SlicedStream):
             self.supported_sync_modes = (FULL_REFRESH, INCREMENTAL)
 
     def slices(self, configured: ConfiguredStream, state: dict[str, Any] | None) -> Iterator[Part]:
+        keys, columns = find_keys(configured), find_columns(configured)
+        if keys is not None or columns is not None:
+            yield from self.select_rows(configured, keys, columns)
+            return
         state = state or {}
         with self.open() as session:
             stamp = self.find_stamp(session, state)
@@ -108,6 +127,76 @@ class SqlStream(SlicedStream):
                 if self.ends_with_state:
                     yield Checkpoint({"is_complete": True})
 
+    def select_rows(
+        self,
+        configured: ConfiguredStream,
+        keys: Sequence[Key] | None,
+        columns: Sequence[str] | None,
+    ) -> Iterator[Part]:
+        """Yield the slices of a read that is narrowed to keys or columns. It has no states.
+
+        Raises:
+            ConfigError: the table does not have the columns, or rows cannot be found by its key.
+        """
+        key = import_module(_COMPARISON).find_key(self.table, configured)
+        narrowed = {} if columns is None else {"columns": self.list_selected(key, columns)}
+        if keys is None:
+            with self.open() as session:
+                for part in self.read_all(session, {}, self.find_stamp(session, {})):
+                    if isinstance(part, Slice):
+                        yield replace(part, data={**part.data, **narrowed})
+            return
+        with self.open() as session:
+            stamp = self.find_stamp(session, {})
+        for start in range(0, len(keys), _KEYS_AT_ONCE):
+            some = keys[start : start + _KEYS_AT_ONCE]
+            where = self.write_keys(key, some)
+            names = [column.name for column in key]
+            data = {"where": str(where), "values": where.values, **stamp, **narrowed}
+            yield Slice(f"{len(some)} keys", {**data, "key": names, "keys": some}, len(some))
+
+    def list_selected(self, key: Sequence[Any], columns: Sequence[str]) -> list[str]:
+        """Return the names of the columns of a narrowed read, in the order of the table.
+
+        Raises:
+            ConfigError: the table does not have one.
+        """
+        absent = [name for name in columns if self.table.column(name) is None]
+        if absent:
+            raise ConfigError(
+                f"{self.id} has no columns {', '.join(absent)}, or the user may not read them",
+                guidance="run `elt discover` to see the columns of the table",
+            )
+        names = {*columns, *(column.name for column in key)}
+        return [column.name for column in self.table.columns if column.name in names]
+
+    def write_keys(self, key: Sequence[Any], keys: Sequence[Key]) -> Where:
+        """Return the condition of rows that have one of some keys; others may fulfil it too, such as one
+        whose text the collation of the column takes for the same.
+
+        Raises:
+            ConfigError: the database compares values of the key otherwise than the lake.
+        """
+        where = Where()
+        conditions = [
+            " AND ".join(map(partial(self.match_value, where), key, values)) for values in keys
+        ]
+        where.parts.append(" OR ".join(conditions) or "1 = 0")
+        return where
+
+    def match_value(self, where: Where, column: Any, value: Any) -> str:
+        """Return the condition that a column of the key has a value.
+
+        Raises:
+            ConfigError: the database compares values of the column otherwise than the lake.
+        """
+        if column.type != STRING and not self._dialect.order_key(column.name, column.type):
+            raise ConfigError(
+                f"{self.id} cannot be read by keys: {column.name!r} of its key has values of several forms",
+                guidance="read the stream as a whole (`elt sync --refresh merge`)",
+            )
+        return f"{self.quote_compared(column)} = {self.write_bound(where, column, value)}"
+
     def read_all(
         self, session: Any, state: Mapping[str, Any], stamp: Mapping[str, Any]
     ) -> Iterator[Part]:
@@ -120,13 +209,50 @@ class SqlStream(SlicedStream):
     def read_slice(self, data: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
         convert = import_module(_VALUES).convert_values
         make_batch = import_module(_CONVERSION).make_batch
-        columns = self.table.columns
+        columns = self.choose_columns(data)
         names = [column.name for column in columns]
         values = list(map(decode_bound, data["values"]))
+        query = self.make_select(data["where"], columns)
         with self.open() as session:
-            for batch in session.read(self.make_select(data["where"]), values, len(columns)):
+            for batch in session.read(query, values, len(columns)):
                 pairs = zip(batch, columns, strict=True)
-                yield make_batch(names, (convert(part, column.type) for part, column in pairs))
+                yield keep_keys(
+                    make_batch(names, (convert(part, column.type) for part, column in pairs)), data
+                )
+
+    def choose_columns(self, data: Mapping[str, Any]) -> Sequence[Any]:
+        """Return the columns of a slice: all but in a narrowed read."""
+        names = data.get("columns")
+        columns = self.table.columns
+        return [c for c in columns if names is None or c.name in names]
+
+    def compare(
+        self, configured: ConfiguredStream, state: dict[str, Any] | None, request: ComparisonRequest
+    ) -> Answer:
+        answer: Answer = import_module(_ROWS).compare_rows(self, configured, state, request)
+        return answer
+
+    def select_ordered(
+        self, columns: Sequence[Any], key: Sequence[Any], ranges: Sequence[KeyBounds] | None
+    ) -> tuple[str, list[Any]]:
+        """Return the query of rows in the order of a key, and the values of its parameters.
+
+        Args:
+            ranges: of the key, in their order, at least one: the rows that are in one are read; None for all.
+        """
+        names = [self._dialect.order_key(column.name, column.type) for column in key]
+        where = Where()
+        if ranges is not None and None not in names:
+            ordered = [name or "" for name in names]
+            self._add_bounds(where, key, ordered, ranges[0].after, is_after)
+            self._add_bounds(where, key, ordered, ranges[-1].until, is_until)
+        selected = ", ".join(column.select for column in columns)
+        order = ", ".join(
+            name or self._dialect.quote(column.name)
+            for name, column in zip(names, key, strict=True)
+        )
+        query = f"SELECT {selected} FROM {self._from(where)} ORDER BY {order}"
+        return query, list(map(decode_bound, where.values))
 
     def has_new_data(
         self, configured: ConfiguredStream, state: dict[str, Any] | None
@@ -143,9 +269,9 @@ class SqlStream(SlicedStream):
         """Open a connection."""
         return self._access.open(f"{self.id} cannot be read")
 
-    def make_select(self, where: str) -> str:
+    def make_select(self, where: str, columns: Sequence[Any]) -> str:
         """Return the query of the rows for which a condition holds; of all if it is empty."""
-        names = ", ".join(column.select for column in self.table.columns)
+        names = ", ".join(column.select for column in columns)
         return f"SELECT {names} FROM {self._from(where)}"
 
     def find_stamp(self, session: Any, state: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -321,8 +447,17 @@ class SqlStream(SlicedStream):
         compare: Callable[[Sequence[str], Callable[[int], str]], str],
     ) -> None:
         """Add the comparison of a key with the end of a range, if there is one."""
+        self._add_bounds(where, key, list(map(self.quote_compared, key)), bounds, compare)
+
+    def _add_bounds(
+        self,
+        where: Where,
+        key: Sequence[Any],
+        names: Sequence[str],
+        bounds: Sequence[Any] | None,
+        compare: Callable[[Sequence[str], Callable[[int], str]], str],
+    ) -> None:
         if bounds is not None:
-            names = list(map(self.quote_compared, key))
             where.parts.append(compare(names, lambda n: self.write_bound(where, key[n], bounds[n])))
 
     def _add_read(self, where: Where, read: Mapping[str, Any]) -> None:
@@ -339,6 +474,15 @@ class SqlStream(SlicedStream):
             until = f"{until} OR {name} IS NULL" if until else f"{name} IS NULL"
         if until:
             where.parts.append(until)
+
+
+def keep_keys(batch: pa.RecordBatch, data: Mapping[str, Any]) -> pa.RecordBatch:
+    """Return the rows of a batch that have one of the keys of a slice; all if it has no keys."""
+    if "keys" not in data:
+        return batch
+    keys = {tuple(map(decode_bound, key)) for key in data["keys"]}
+    rows = zip(*(batch.column(name).to_pylist() for name in data["key"]), strict=True)
+    return batch.filter(import_module("pyarrow").array([row in keys for row in rows]))
 
 
 def _is_past(value: Any) -> bool:

@@ -135,6 +135,8 @@ _BODIES = {
     "DESTINATION_CATALOG": "destination_catalog",
     "NEWS": "news",
     "PARTITION": "partition",
+    "COMPARISON": "comparison",
+    "RANGE": "range",
     "SLICE": "slice",
     "BARRIER": "barrier",
 }
@@ -147,6 +149,8 @@ _OPENINGS = {
     rb'|emitted_at"\s*:)',
     "CONTROL": rb'"(?:type"\s*:\s*"CONNECTOR_CONFIG"|(?:connectorConfig|emitted_at)"\s*:)',
     "PARTITION": rb'"stream_descriptor"\s*:',
+    "COMPARISON": rb'"stream_descriptor"\s*:',
+    "RANGE": rb'"stream_descriptor"\s*:',
     "SLICE": rb'"(?:stream_descriptor|key|data)"\s*:',
 }
 """The beginnings of bodies by which a part of a message is recognized, if its loss could remain unnoticed."""
@@ -168,6 +172,8 @@ _PROTOCOL = LineProtocol(
         "CONNECTION_STATUS",
         "CONTROL",
         "PARTITION",
+        "COMPARISON",
+        "RANGE",
         "SLICE",
         "BARRIER",
     ),
@@ -210,8 +216,8 @@ def decode_line(line: bytes, *, whole: bool = False) -> Sequence[RawRecord | Mes
 
     Raises:
         SystemFailure: the line is a message that must not be lost (RECORD, STATE, CATALOG, SPEC,
-            CONNECTION_STATUS, CONTROL, PARTITION, SLICE or BARRIER), or shows one (see `lines`), but is
-            truncated, malformed, or nested too deeply.
+            CONNECTION_STATUS, CONTROL, PARTITION, COMPARISON, RANGE, SLICE or BARRIER), or shows one (see
+            `lines`), but is truncated, malformed, or nested too deeply.
     """
     try:
         envelope = read(_decode_envelope, line)

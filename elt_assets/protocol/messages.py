@@ -302,6 +302,66 @@ class Partition(Wire):
     context: Raw
 
 
+class ComparedColumn(Wire):
+    """A column in a comparison. `type`: which texts its values have in the hash (see `row_hash`)."""
+
+    name: str
+    type: str
+
+
+class Comparison(Wire):
+    """What a source says of a stream before its ranges, in the answer of the verb `compare`.
+
+    This project's connectors have that verb in addition to the protocol's. The configured stream asks for it
+    (`COMPARE`). The keys and sums come in `KeyRange` messages after this one, all of one snapshot.
+    """
+
+    stream_descriptor: StreamDescriptor
+    key: list[str]  # the columns of the key, in the order in which rows are ordered
+    key_types: list[str]  # their types, as in `ComparedColumn`
+    columns: list[ComparedColumn]  # the other columns that are hashed, in the order of the hash
+    left_out: dict[str, str]  # the columns that are not hashed, and why
+    # A row that is changed after the snapshot gets a greater value in the column `cursor` than `position`;
+    # null if the source knows none.
+    position: Raw | None = None
+    cursor: str | None = None
+    # The greatest value of `cursor` of rows that are counted, in the form of a key's value; null if all are.
+    # Those with this value are counted too, unless `is_open`. Rows without a value are counted.
+    until: Raw | None = None
+    is_open: bool | None = None
+
+
+Key = list[Any]
+"""The values of the columns of a key, as JSON: numbers, texts, true and false as they are; others as an
+object with their type: `{"date": "2026-01-31"}`, `{"datetime": …}`, `{"decimal": …}`, `{"hex": …}`."""
+
+
+class KeyRange(Wire):
+    """The rows of a stream between two keys, in the answer of the verb `compare`."""
+
+    stream_descriptor: StreamDescriptor
+    rows: int
+    hash: str  # the sum of their hashes modulo 2^64, as digits (see `row_hash`)
+    after: Raw | None = None  # rows have a greater key than this `Key`; null for the first range
+    until: Raw | None = None  # and this `Key` at most; null for the last range
+    # If keys were asked for: a list of [key, hash, value] of each row: its `Key`, its hash as digits, and its
+    # value of `Comparison.cursor` in the form of a key's value. Rows beyond `Comparison.until` are here too,
+    # though not in `rows` and `hash`.
+    keys: Raw | None = None
+
+    def list_keys(self) -> list[tuple[Key, str, Any]]:
+        """Return `keys`, decoded; none if they were not asked for."""
+        return msgspec.json.decode(self.keys or b"[]", type=list[tuple[Key, str, Any]])
+
+
+COMPARE = "compare"
+"""The property of a configured stream by which `compare` is asked for ranges or keys."""
+KEYS = "keys"
+"""The property of a configured stream with the keys of the only rows to read, each a `Key`."""
+COLUMNS = "columns"
+"""The property of a configured stream with the names of the only columns to read, besides its key."""
+
+
 class Slice(Wire):
     """A part of a stream that tasks read, in place of its records.
 
@@ -383,6 +443,8 @@ class Message(Wire):
     destination_catalog: DestinationCatalog | None = None
     news: News | None = None
     partition: Partition | None = None
+    comparison: Comparison | None = None
+    range: KeyRange | None = None
     slice: Slice | None = None
     barrier: Barrier | None = None
     generation: StreamGeneration | None = None

@@ -29,9 +29,11 @@ from elt_assets.protocol.message_rules import (
 from elt_assets.protocol.messages import (
     SLICES,
     SLICES_FOLDER,
+    Comparison,
     ConnectionStatus,
     Control,
     ErrorTrace,
+    KeyRange,
     Message,
     News,
     Partition,
@@ -348,22 +350,64 @@ class Connector:
             ConfigError: the connector does not have this verb.
             EltError: as for `read`; a TransientError if the connector exceeds the time limit.
         """
+        for message in self._ask("partitions", catalog, states, seconds, _cannot_list_partitions):
+            if message.partition is not None:
+                yield message.partition
+
+    def compare(
+        self,
+        catalog: ConfiguredCatalog,
+        states: Sequence[State] = (),
+        *,
+        seconds: float | None = None,
+    ) -> Generator[Comparison | KeyRange, None, None]:
+        """Yield what a source has, by ranges of keys: of each stream a `Comparison`, and then its ranges.
+
+        The Airbyte Specification does not have this verb. Connectors built on this project's SDK have it. The
+        process group ends with the iterator, and with it the query of the source.
+
+        Args:
+            catalog: its streams say what is asked for (`COMPARE`).
+            states: of the last syncs; they say which rows are left out.
+            seconds: time limit for the whole call; default: that of the verb in `deadlines`.
+
+        Raises:
+            ConfigError: the connector does not have this verb, or cannot compare a stream.
+            EltError: as for `read`; a TransientError if the connector exceeds the time limit.
+        """
+        for message in self._ask("compare", catalog, states, seconds, _cannot_compare):
+            body = message.comparison or message.range
+            if body is not None:
+                yield body
+
+    def _ask(
+        self,
+        verb: str,
+        catalog: ConfiguredCatalog,
+        states: Sequence[State],
+        seconds: float | None,
+        refuse: Callable[[ConfiguredCatalog, str | None], ConfigError],
+    ) -> Generator[Message, None, None]:
+        """Yield the messages of a verb that not all connectors have.
+
+        Args:
+            refuse: returns the error for a connector that does not have it.
+        """
         with contextlib.nullcontext() if seconds is None else self.read_within(seconds):
             files = self._read_files(catalog, states)
-            with contextlib.closing(self._messages("partitions", files)) as messages:
+            with contextlib.closing(self._messages(verb, files)) as messages:
                 try:
                     for message in messages:
                         if not isinstance(message, Message) or message.record is not None:
                             # Some programs treat each verb that they do not know as `read`.
-                            raise _cannot_list_partitions(catalog)
+                            raise refuse(catalog, None)
                         self._log_message(message)
-                        if message.partition is not None:
-                            yield message.partition
+                        yield message
                 except UsageFailure as failure:
-                    raise _cannot_list_partitions(catalog, failure.detail) from failure
+                    raise refuse(catalog, failure.detail) from failure
 
     def _read_files(self, catalog: ConfiguredCatalog, states: Sequence[State]) -> dict[str, Any]:
-        """Return the contents of the argument files of `read`, `probe` and `partitions`."""
+        """Return the contents of the argument files of `read`, `probe`, `partitions` and `compare`."""
         files: dict[str, Any] = {
             "config": self.config,
             "catalog": catalog_for_source(catalog).to_json(),
@@ -505,12 +549,25 @@ class Connector:
                 self._running.discard(process)
 
 
-def _cannot_list_partitions(catalog: ConfiguredCatalog, detail: str | None = None) -> ConfigError:
-    """Return the error for a connector without the verb `partitions`."""
-    names = ", ".join(repr(str(stream.id)) for stream in catalog.streams)
+def _cannot_compare(catalog: ConfiguredCatalog, detail: str | None) -> ConfigError:
+    """Return the error for a connector without the verb `compare`."""
     return ConfigError(
-        f"the source cannot list the partitions of stream {names}: its connector does not have the command "
-        "`partitions`",
+        f"the source of stream {_list_names(catalog)} cannot be compared: its connector does not have the "
+        "command `compare`",
+        guidance="remove `source` from the `checks` of the stream, or use a connector that has this command",
+        detail=detail,
+    )
+
+
+def _list_names(catalog: ConfiguredCatalog) -> str:
+    return ", ".join(repr(str(stream.id)) for stream in catalog.streams)
+
+
+def _cannot_list_partitions(catalog: ConfiguredCatalog, detail: str | None) -> ConfigError:
+    """Return the error for a connector without the verb `partitions`."""
+    return ConfigError(
+        f"the source cannot list the partitions of stream {_list_names(catalog)}: its connector does not "
+        "have the command `partitions`",
         guidance="write `partitions` of the type `static` or `dynamic`, or use a connector that has this "
         "command",
         detail=detail,

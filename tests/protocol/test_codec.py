@@ -34,8 +34,13 @@ BODIES = {
     "DESTINATION_CATALOG": "destination_catalog",
     "NEWS": "news",
     "PARTITION": "partition",
+    "COMPARISON": "comparison",
+    "RANGE": "range",
 }
-VITAL = ("RECORD", "STATE", "CATALOG", "SPEC", "CONNECTION_STATUS", "CONTROL", "PARTITION")
+VITAL = (
+    *("RECORD", "STATE", "CATALOG", "SPEC", "CONNECTION_STATUS", "CONTROL", "PARTITION"),
+    *("COMPARISON", "RANGE"),
+)
 NUMBERS = ["0", "-0", "1", "1.0", "1E5", "-0.0", "1e400", "0.1000000000000000000001", "9" * 400]
 
 
@@ -67,6 +72,7 @@ PLAIN: dict[Any, st.SearchStrategy[str]] = {
     bool: st.sampled_from(["true", "false"]),
     int: st.integers(-(2**63), 2**63 - 1).map(str),
     Raw: NO_NULL,
+    dict[str, str]: st.just('{"a":"b"}'),
     int | float: st.sampled_from(["0", "2000", "2000.0", "1700000000000.5"]),
     dict[str, Any]: st.just('{"type":"object","maximum":1.0,"n":1,"x":99999999999999999999}'),
 }

@@ -16,6 +16,7 @@ from msgspec import Raw
 
 from connectors.sdk.airbyte.output import AirbyteStreamOutput, SourceOutput
 from connectors.sdk.airbyte.state_file import SavedStates, load_states
+from connectors.sdk.comparison import find_request
 from connectors.sdk.encoding import encode
 from connectors.sdk.named_partitions import list_separate
 from connectors.sdk.reports import listen_to_config, listen_to_warnings
@@ -142,17 +143,33 @@ def _partitions(source: Source, arguments: argparse.Namespace, output: SourceOut
         ConfigError: a stream has no partitions that can be read alone.
     """
     for stream, configured, _ in _jobs(source, arguments, output, load_states(arguments.state)):
-        if stream is None:
-            raise ConfigError(
-                f"the source has no stream {str(configured.id)!r}",
-                guidance="run `discover` to see which streams it has",
-            )
-        for context in distinct(list_separate(stream)):
+        for context in distinct(list_separate(_require(stream, configured))):
             name, encoded = partition_name(context), Raw(encode(context))
             descriptor = configured.id.descriptor
             output.partition(
                 wire.Partition(stream_descriptor=descriptor, key=name, context=encoded)
             )
+
+
+def _compare(source: Source, arguments: argparse.Namespace, output: SourceOutput) -> None:
+    """Send a COMPARISON and the RANGE messages of each stream.
+
+    Raises:
+        ConfigError: a stream cannot be compared.
+    """
+    for stream, configured, state in _jobs(source, arguments, output, load_states(arguments.state)):
+        answer = _require(stream, configured).compare(configured, state, find_request(configured))
+        for part in answer:
+            output.comparison(configured.id.descriptor, part)
+
+
+def _require(stream: Stream | None, configured: ConfiguredStream) -> Stream:
+    if stream is None:
+        raise ConfigError(
+            f"the source has no stream {str(configured.id)!r}",
+            guidance="run `discover` to see which streams it has",
+        )
+    return stream
 
 
 def _release(source: Source, arguments: argparse.Namespace, output: SourceOutput) -> None:
@@ -169,6 +186,7 @@ COMMANDS: Mapping[str, tuple[Command, tuple[str, ...], str]] = MappingProxyType(
         "read": (_read, ("config", "catalog"), "print the records of the configured streams"),
         "probe": (_probe, ("config", "catalog"), "print which streams have new data"),
         "partitions": (_partitions, ("config", "catalog"), "print the partitions of the streams"),
+        "compare": (_compare, ("config", "catalog"), "print sums of the rows by ranges of keys"),
         "release": (_release, ("config",), "give up what the source keeps on its server"),
     }
 )

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Raw
 
 from connectors.sdk.airbyte.staging import DocumentStaging
+from connectors.sdk.comparison import ComparedRange, ComparedTable
 from connectors.sdk.encoding import encode
 from connectors.sdk.groups import GroupState
 from connectors.sdk.items import Change, Document, Measure, Page, Record, Slice
@@ -96,6 +97,27 @@ class SourceOutput(TimedOutput):
         self.send([Message(type="PARTITION", partition=partition)])
         self.flush_if_due(time.time_ns() // 1_000_000)
 
+    def comparison(self, stream: StreamDescriptor, part: ComparedTable | ComparedRange) -> None:
+        """Send a part of the answer of `compare`."""
+        if isinstance(part, ComparedTable):
+            message = Message(type="COMPARISON", comparison=_describe_table(stream, part))
+        else:
+            after, until, keys = (
+                None if value is None else Raw(encode(value))
+                for value in (part.bounds.after, part.bounds.until, part.keys)
+            )
+            body = wire.KeyRange(
+                stream_descriptor=stream,
+                rows=part.rows,
+                hash=str(part.hash),
+                after=after,
+                until=until,
+                keys=keys,
+            )
+            message = Message(type="RANGE", range=body)
+        self.send([message])
+        self.flush_if_due(time.time_ns() // 1_000_000)
+
     def status(self, stream: StreamDescriptor, status: str) -> None:
         self.send([message_output.stream_status(stream, status)])
         self.flush()
@@ -158,6 +180,21 @@ class SourceOutput(TimedOutput):
     def _trace(self, trace: wire.Trace) -> None:
         trace.emitted_at = time.time() * 1000
         self.send([Message(type="TRACE", trace=trace)])
+
+
+def _describe_table(stream: StreamDescriptor, table: ComparedTable) -> wire.Comparison:
+    limit = table.limit
+    return wire.Comparison(
+        stream_descriptor=stream,
+        key=list(table.key),
+        key_types=list(table.key.values()),
+        columns=[wire.ComparedColumn(name=n, type=kind) for n, kind in table.columns.items()],
+        left_out=dict(table.left_out),
+        position=None if table.position is None else Raw(encode(table.position)),
+        cursor=table.cursor,
+        until=None if limit is None else Raw(encode(limit.until)),
+        is_open=True if limit is not None and limit.is_open else None,
+    )
 
 
 def record_head(stream: StreamDescriptor) -> bytes:
