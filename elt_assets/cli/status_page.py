@@ -132,9 +132,11 @@ def _render_cells(status: StreamStatus, today: dt.date) -> Iterator[str]:
     yield f'<td data-label="last sync">{_text(last)}{result}</td>'
     for label, attribute, describe in _FIGURES:
         value = _find_value(status, attribute)
-        shown = "–" if value is None else describe(value)
-        plot = _plot(label, [_at(status, today, ago, attribute) for ago in range(_DAYS, -1, -1)])
-        yield f'<td class="figure" data-label="{label.lower()}">{_text(shown)}{plot}</td>'
+        value_text = "–" if value is None else describe(value)
+        plot = _plot(
+            label, [_find_day_value(status, today, ago, attribute) for ago in range(_DAYS, -1, -1)]
+        )
+        yield f'<td class="figure" data-label="{label.lower()}">{_text(value_text)}{plot}</td>'
 
 
 def _render_state(status: StreamStatus) -> Iterator[str]:
@@ -194,7 +196,7 @@ def _find_value(status: StreamStatus, attribute: str) -> float | None:
     return newest[0].size if newest else None
 
 
-def _at(status: StreamStatus, today: dt.date, ago: int, attribute: str) -> float | None:
+def _find_day_value(status: StreamStatus, today: dt.date, ago: int, attribute: str) -> float | None:
     day = status.days.get((today - dt.timedelta(days=ago)).isoformat(), Day())
     value: float | None = getattr(day, attribute) if day.syncs else None
     return value
@@ -202,10 +204,10 @@ def _at(status: StreamStatus, today: dt.date, ago: int, attribute: str) -> float
 
 def _plot(label: str, values: Sequence[float | None]) -> str:
     """Return a line over the days; days without a value are a gap, and a single day is a point."""
-    known = [value for value in values if value is not None]
-    if not known:
+    numbers = [value for value in values if value is not None]
+    if not numbers:
         return ""
-    most, step = max(known) or 1, _WIDTH / (len(values) - 1)
+    most, step = max(numbers) or 1, _WIDTH / (len(values) - 1)
     parts, points = [], list[str]()
     for place, value in enumerate([*values, None]):
         if value is not None:
@@ -217,7 +219,9 @@ def _plot(label: str, values: Sequence[float | None]) -> str:
             x, y = points[0].split(",")
             parts.append(f'<circle cx="{x}" cy="{y}" r="1.8"/>')
         points = []
-    text = f"{label}: {len(known)} days, at most {max(known):,.0f}, at least {min(known):,.0f}"
+    text = (
+        f"{label}: {len(numbers)} days, at most {max(numbers):,.0f}, at least {min(numbers):,.0f}"
+    )
     return (
         f'<svg width="{_WIDTH}" height="{_HEIGHT}" viewBox="-2 0 {_WIDTH + 4} {_HEIGHT}" role="img" '
         f'aria-label="{text}"><title>{text}</title>'

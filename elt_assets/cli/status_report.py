@@ -56,33 +56,33 @@ def describe_summary(statuses: Sequence[StreamStatus]) -> str:
 
 
 def print_statuses(
-    shown: Sequence[StreamStatus],
+    selected: Sequence[StreamStatus],
     statuses: Sequence[StreamStatus],
     out: Output,
     *,
     names_connections: bool,
 ) -> None:
-    """Print the summary of all streams, the table of those that are shown, and what they need."""
+    """Print the summary of all streams, the table of those that are selected, and what they need."""
     for line in _wrap(describe_summary(statuses), out.width):
         out.line(line)
     is_wide = out.width >= _WIDE
     counts = _COUNTS if is_wide else ("committed",)
-    is_elsewhere = any(status.table and status.table.is_elsewhere for status in shown)
+    is_elsewhere = any(status.table and status.table.is_elsewhere for status in selected)
     rows_name = "rows delivered" if is_elsewhere else "rows"
     columns = ["stream", "last sync", "result", *counts, rows_name]
-    shown = sort_by_need(shown)
-    if shown:
+    selected = sort_by_need(selected)
+    if selected:
         rows = [
             (
                 _name(status, names_connections=names_connections),
                 *_row(status, counts, is_wide=is_wide),
             )
-            for status in shown
+            for status in selected
         ]
         out.table(columns, rows)
-    for concern, streams in _group(shown):
+    for concern, streams in _group(selected):
         _print_concern(concern, streams, out, names_connections=names_connections)
-    for status in shown:
+    for status in selected:
         name = _name(status, names_connections=names_connections)
         if status.error is not None:
             out.warn(f"{name}: the table cannot be read: {status.error}")
@@ -91,7 +91,7 @@ def print_statuses(
             out.warn(f"{name}: Iceberg: {published.problem}")
 
 
-def print_tables(shown: Sequence[StreamStatus], out: Output, *, names_connections: bool) -> None:
+def print_tables(selected: Sequence[StreamStatus], out: Output, *, names_connections: bool) -> None:
     """Print the policy, the acknowledged state and the path of the table of each stream."""
     rows = [
         (
@@ -99,7 +99,7 @@ def print_tables(shown: Sequence[StreamStatus], out: Output, *, names_connection
             status.policy,
             *((table.state or "-", table.path) if (table := status.table) else ("-", "-")),
         )
-        for status in sort_by_need(shown)
+        for status in sort_by_need(selected)
     ]
     out.table(["stream", "policy", "acknowledged state", "path"], rows)
 

@@ -105,7 +105,7 @@ class StreamFacts:
 
 def find_concerns(facts: StreamFacts, time: dt.datetime) -> list[Concern]:
     """Return what of a stream needs a person, the most pressing first. `time`: the present."""
-    found = [
+    concerns = [
         *_find_failure(facts),
         *_find_staleness(facts, time),
         *_find_failed_checks(facts),
@@ -114,7 +114,7 @@ def find_concerns(facts: StreamFacts, time: dt.datetime) -> list[Concern]:
         *_find_absence(facts),
     ]
     order = list(KINDS)
-    return sorted(found, key=lambda concern: order.index(concern.kind))
+    return sorted(concerns, key=lambda concern: order.index(concern.kind))
 
 
 def _find_failure(facts: StreamFacts) -> Iterator[Concern]:
@@ -195,10 +195,10 @@ _FIGURES = (
 
 def is_far_above(value: float | None, before: Sequence[float | None], floor: float) -> bool:
     """Return whether a number is far above those of the days before; one that is not known is not."""
-    known = [number for number in before if number is not None]
-    if value is None or value < floor or len(known) < MIN_DAYS:
+    numbers = [number for number in before if number is not None]
+    if value is None or value < floor or len(numbers) < MIN_DAYS:
         return False
-    return value > FACTOR * max(known)
+    return value > FACTOR * max(numbers)
 
 
 def _find_growth(facts: StreamFacts) -> Iterator[Concern]:

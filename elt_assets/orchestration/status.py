@@ -107,9 +107,9 @@ class StreamStatus:
     @property
     def lag(self) -> float | None:
         """Seconds from the source's commit to the lake's, of the last sync that brought changes of a log."""
-        known = [day.lag for day in self.days.values() if day.lag is not None]
+        lags = [day.lag for day in self.days.values() if day.lag is not None]
         last = summarize_sync(self.sync.metadata).lag if self.sync.metadata else None
-        return last if last is not None or not known else known[-1]
+        return last if last is not None or not lags else lags[-1]
 
 
 def stream_statuses(

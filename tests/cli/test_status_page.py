@@ -23,7 +23,7 @@ from tests.programs.scripted import script, state
 from tests.support.elt import Elt
 from tests.support.project import Project
 
-NOW = dt.datetime(2026, 3, 10, 12, tzinfo=dt.timezone.utc)
+TIME = dt.datetime(2026, 3, 10, 12, tzinfo=dt.timezone.utc)
 HOSTILE = "<script>alert(1)</script>\"'&amp;\u202e\x1b[31m"
 
 
@@ -47,30 +47,30 @@ class Page(HTMLParser):
 
 def status(name: str = "orders", text: str = "", days: int = 0) -> StreamStatus:
     concerns = [Concern("failed", text, text, text)] if text else []
-    first = NOW.date() - dt.timedelta(days=days)
+    first = TIME.date() - dt.timedelta(days=days)
     series = {
         (first + dt.timedelta(days=n)).isoformat(): Day(9, n, n, n / 7, 10**9 + n, 10**12 + n, n)
         for n in range(days)
     }
-    failure = SyncFailure(NOW, "run", text) if text else None
-    sync = LastSync("failed" if text else "complete", NOW, days=series, failure=failure)
+    failure = SyncFailure(TIME, "run", text) if text else None
+    sync = LastSync("failed" if text else "complete", TIME, days=series, failure=failure)
     return StreamStatus(
-        name, "shop", "incremental → append", sync, sync.result, NOW, [], None, None, None, None,
+        name, "shop", "incremental → append", sync, sync.result, TIME, [], None, None, None, None,
         None, concerns,
     )  # fmt: skip
 
 
 @given(st.text(), st.text(min_size=1))
 def test_no_value_becomes_a_tag(name: str, text: str) -> None:
-    page = Page(render_page([status(name, text)], {name: text}, NOW))
-    plain = Page(render_page([status("orders", "no answer")], {"shop": "x"}, NOW))
+    page = Page(render_page([status(name, text)], {name: text}, TIME))
+    plain = Page(render_page([status("orders", "no answer")], {"shop": "x"}, TIME))
     assert [tag for tag in page.tags if tag != "br"] == [tag for tag in plain.tags if tag != "br"]
     assert page.attributes == plain.attributes
 
 
 def test_the_page_needs_nothing_else_and_stays_small() -> None:
     statuses = [status(f"{HOSTILE}{n}", "an error" * 20, MAX_DAYS) for n in range(200)]
-    text = render_page(statuses, {}, NOW)
+    text = render_page(statuses, {}, TIME)
     page = Page(text)
     assert len(text.encode()) <= 2_000_000
     assert not {"script", "link", "img", "iframe", "object", "a"} & set(page.tags)
@@ -86,7 +86,7 @@ def test_the_page_needs_nothing_else_and_stays_small() -> None:
 
 def test_the_kinds_of_needs_are_all_shown() -> None:
     statuses = [status(kind, "x") for kind in KINDS]
-    page = Page(render_page(statuses, {}, NOW))
+    page = Page(render_page(statuses, {}, TIME))
     assert "Need a person" in page.text and "next: x" in page.text
 
 
@@ -126,8 +126,8 @@ def test_a_page_that_cannot_be_written_is_an_error(own: Project, elt: Elt, tmp_p
 
 @pytest.mark.parametrize("size", [0, 1, 999, 1_500_000, 2 * 10**12])
 def test_sizes_are_shown_with_their_unit(size: int) -> None:
-    days = {NOW.date().isoformat(): Day(1, size=size)}
+    days = {TIME.date().isoformat(): Day(1, size=size)}
     stream = status()
     stream.sync.days.update(days)  # type: ignore[attr-defined]
     expected = {0: "0 B", 1: "1 B", 999: "999 B", 1_500_000: "1.5 MB", 2 * 10**12: "2.0 TB"}
-    assert expected[size] in Page(render_page([stream], {}, NOW)).text
+    assert expected[size] in Page(render_page([stream], {}, TIME)).text

@@ -14,7 +14,7 @@ from playwright.sync_api import sync_playwright
 from elt_assets.cli.status_page import render_page
 from elt_assets.cli.status_report import sort_by_need
 from elt_assets.orchestration.days import MAX_DAYS
-from tests.cli.test_status_page import HOSTILE, NOW, status
+from tests.cli.test_status_page import HOSTILE, TIME, status
 from tests.support.project import REPOSITORY, find_program
 
 pytestmark = pytest.mark.external
@@ -28,7 +28,7 @@ def test_the_page_is_seen_whole(tmp_path: Path, scheme: str, width: int) -> None
     statuses = [status(f"stream {number}", days=MAX_DAYS) for number in range(198)]
     statuses += [status(HOSTILE, "a <b>wrong</b> password" * 9, 5), status("w" * 200, "x" * 500)]
     path = tmp_path / "status.html"
-    path.write_text(render_page(sort_by_need(statuses), {"other": "no file"}, NOW), "utf-8")
+    path.write_text(render_page(sort_by_need(statuses), {"other": "no file"}, TIME), "utf-8")
     requests, messages = list[str](), list[str]()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(

@@ -40,7 +40,7 @@ def test_days_are_the_sums_and_maxima_of_their_syncs(syncs: list[tuple[int, Day]
     assert list(days) == sorted(by_day)[-MAX_DAYS:]
     for date, joined in days.items():
         own = by_day[date]
-        known = {
+        values_by_name = {
             name: [value for sync in own if (value := getattr(sync, name)) is not None]
             for name in ("rows", "size", "lag")
         }
@@ -49,9 +49,9 @@ def test_days_are_the_sums_and_maxima_of_their_syncs(syncs: list[tuple[int, Day]
             sum(sync.committed for sync in own),
             max(sync.rejected for sync in own),
             max(sync.seconds for sync in own),
-            known["rows"][-1] if known["rows"] else None,
-            known["size"][-1] if known["size"] else None,
-            max(known["lag"], default=None),
+            values_by_name["rows"][-1] if values_by_name["rows"] else None,
+            values_by_name["size"][-1] if values_by_name["size"] else None,
+            max(values_by_name["lag"], default=None),
         )
 
 

@@ -99,18 +99,18 @@ def command(
     if page is not None:
         _write_page(page, statuses, broken)
         out.note(f"wrote {page}")
-    shown = statuses
+    selected = statuses
     if only_failed or only_stale:
-        shown = [
+        selected = [
             status
             for status in statuses
             if (only_stale and status.stale) or (only_failed and _is_failed(status))
         ]
-        has_failed |= bool(shown)
-    print_statuses(shown, statuses, out, names_connections=connection is None)
+        has_failed |= bool(selected)
+    print_statuses(selected, statuses, out, names_connections=connection is None)
     if shows_state:
-        print_tables(shown, out, names_connections=connection is None)
-    out.document(_answer(connection, list(loaded), shown, statuses))
+        print_tables(selected, out, names_connections=connection is None)
+    out.document(_answer(connection, list(loaded), selected, statuses))
     return FAILED if has_failed else OK
 
 
@@ -139,11 +139,11 @@ def _write_page(
 def _answer(
     connection: str | None,
     loaded: Sequence[str],
-    shown: Sequence[StreamStatus],
+    selected: Sequence[StreamStatus],
     statuses: Sequence[StreamStatus],
 ) -> Document:
     by_connection: dict[str, list[Document]] = defaultdict(list)
-    for status in shown:
+    for status in selected:
         by_connection[status.connection].append(_document(status))
     answers = [{"connection": name, "streams": by_connection[name]} for name in loaded]
     fine, counts = count_states(statuses)
