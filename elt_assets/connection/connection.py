@@ -251,7 +251,7 @@ def _find_unsupported(connection: Connection, stream: Stream) -> Iterator[str]:
         "cluster_by": stream.cluster_by,
         "partition_by": connection.partition_fields(stream),
         "iceberg": connection.iceberg or stream.iceberg,
-        "on_undeclared": stream.on_undeclared == "keep",
+        "on_undeclared": stream.on_undeclared in ("keep", "add", "stop"),
     }
     for key, is_set in of_the_lake.items():
         if is_set:

@@ -164,6 +164,7 @@ SyncModeName = Annotated[
 
 
 DeadLetter = Literal["table", "asset"]
+OnUndeclared = Literal["ignore", "warn", "keep", "add", "stop"]
 
 
 class Fields(ConfigModel):
@@ -213,9 +214,10 @@ class Stream(RunControls):
     """Also keep every version of each row, in the table `<table>_history`."""
     on_schema_change: OnSchemaChange = "evolve"
     """What a changed schema does: the table follows, it keeps its columns, or the sync fails."""
-    on_undeclared: Literal["ignore", "keep"] = "ignore"
-    """What happens to fields that the catalog does not declare: they are only counted, or stored in the
-    column `_extra`."""
+    on_undeclared: OnUndeclared = "warn"
+    """What happens to fields that the catalog does not declare: they are counted (`ignore`, `warn`), stored
+    in the column `_extra` (`keep`), or in columns of their own (`add`); or the sync stops before the first
+    record that has one (`stop`)."""
     dead_letter: DeadLetter | None = None
     """Whether the dead letter is only a table, or an asset too; default: as the connection."""
     include_files: bool | None = None
@@ -265,6 +267,19 @@ class Stream(RunControls):
             raise ValueError(
                 "a stream with `partitions` cannot have `history`; leave out one of them"
             )
+        if self.on_undeclared == "add" and self.on_schema_change != "evolve":
+            raise ValueError(
+                "`on_undeclared: add` changes the table, which `on_schema_change: "
+                f"{self.on_schema_change}` does not allow; write `on_schema_change: evolve`, or "
+                "`on_undeclared: keep`"
+            )
+        if self.on_undeclared == "add" and self.contract is not None:
+            contract = self.contract
+            if contract.others == "refuse" and contract.on_violation == "fail":
+                raise ValueError(
+                    "`on_undeclared: add` adds columns, which the `contract` refuses (`others: refuse`); "
+                    "write `on_undeclared: stop`, or `others: allow`"
+                )
         if self.replication_method is not None and self.sync_mode != "incremental":
             raise ValueError("`replication_method` needs `sync_mode: incremental`; write both")
         return self

@@ -339,4 +339,12 @@ class ReportedRead:
             self._log.warning(f"{prefix}{loss}", extra=IN_RESULT)
         if figures.undeclared:
             undeclared = describe_undeclared(plan.asset, figures.undeclared)
-            self._log.info(f"{prefix}{undeclared}", extra=IN_RESULT)
+            log = (
+                self._log.warning if plan.asset.settings.on_undeclared == "warn" else self._log.info
+            )
+            log(f"{prefix}{undeclared}", extra=IN_RESULT)
+        if added := self._read.list_added_fields(plan.id):
+            self._log.warning(
+                f"{prefix}columns were added for fields that the catalog does not declare: "
+                f"{', '.join(added)}. Rows from before have null in them: `elt backfill` fills them"
+            )

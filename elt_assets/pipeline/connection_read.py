@@ -38,6 +38,7 @@ from elt_assets.pipeline.progress import Phase, Progress, SyncFigures
 from elt_assets.pipeline.publication import list_lake_tables
 from elt_assets.pipeline.read import ClosableSink, MessageReader, Messages, Read
 from elt_assets.pipeline.stream_plan import StreamPlan
+from elt_assets.pipeline.undeclared import make_check, request_fields
 from elt_assets.protocol.catalog import ConfiguredCatalog, ConfiguredStream, StreamId
 from elt_assets.protocol.messages import SLICES, State
 from elt_assets.protocol.singer_catalog import remove_entries
@@ -100,7 +101,7 @@ class ConnectionRead(Read):
         self._resources = resources
         self._writers: dict[StreamId, TableWriter] = {}
         self._kind = KINDS[connection.source.kind]
-        filters = {plan.id: plan.asset.record_filter() for plan in plans}
+        filters = {plan.id: plan.asset.record_filter(make_check(plan)) for plan in plans}
         # Tasks apply no filter and take no documents, so streams with such are staged as records.
         sliced = {
             plan.id
@@ -253,6 +254,11 @@ class ConnectionRead(Read):
         writer = self._writers.get(stream)
         return [] if writer is None else [self.mask(change) for change in writer.schema_changes]
 
+    def list_added_fields(self, stream: StreamId) -> Sequence[str]:
+        """Return the undeclared fields of a stream that have become columns in this sync."""
+        writer = self._writers.get(stream)
+        return [] if writer is None else [self.mask(name) for name in writer.added_fields]
+
     def prefix(self, stream: StreamId) -> str:
         """Return how a line of the log about a stream begins: with its name, if there are several."""
         return f"{stream}: " if len(self.streams) > 1 else ""
@@ -300,7 +306,7 @@ def _request(plan: StreamPlan, *, slices: bool) -> ConfiguredStream:
     Args:
         slices: tasks may read it.
     """
-    stream = plan.asset.make_requested_stream(plan.stream)
+    stream = request_fields(plan.asset.make_requested_stream(plan.stream), plan)
     if slices:
         stream = copy.copy(stream)
         stream.extra = {**stream.extra, SLICES: Raw(b"true")}

@@ -11,9 +11,11 @@ from __future__ import annotations
 import copy
 import difflib
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+
+from msgspec import Raw
 
 from elt_assets import paths
 from elt_assets.connection import (
@@ -307,17 +309,20 @@ class ConnectionStream:
             stream.include_files = False
         return stream
 
-    def record_filter(self) -> RecordFilter | None:
+    def record_filter(self, check: Callable[[Raw], None] | None = None) -> RecordFilter | None:
         """Return the filter of the stream's records; None if all are stored, and all fields as they are.
+
+        Args:
+            check: as for `RecordFilter`.
 
         Raises:
             ConfigError: as `hash_salt`, and `make_row_condition`.
         """
         fields, condition = self.fields, self.make_row_condition()
-        if fields is None and condition is None and self.renames is None:
+        if fields is None and condition is None and self.renames is None and check is None:
             return None
         salt = hash_salt() if fields is not None and fields.hashed else None
-        return RecordFilter(fields, salt, renames=self.renames, condition=condition)
+        return RecordFilter(fields, salt, renames=self.renames, condition=condition, check=check)
 
     @property
     def salt_fingerprint(self) -> str | None:

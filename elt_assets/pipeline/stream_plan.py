@@ -168,6 +168,7 @@ class StreamPlan:
             intent=self.intent,
             conditions=self.asset.conditions_text,
             keeps_undeclared=settings.on_undeclared == "keep",
+            adds_undeclared=settings.on_undeclared == "add",
             key_salt=read_key_salt,
         )
 

@@ -140,7 +140,7 @@ def read_hashes(stream: SlicedStream, comparison: Json) -> dict[tuple[Any, ...],
     columns = {column["name"]: column["type"] for column in comparison["columns"]}
     names = [*comparison["key"], *columns]
     kinds = [*comparison["key_types"], *columns.values()]
-    hashes = {}
+    hashes: dict[tuple[Any, ...], int] = {}
     for part in stream.slices(configured, None):
         if isinstance(part, Slice):
             for batch in stream.read_slice(msgspec.json.decode(msgspec.json.encode(part.data))):

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import copy
 import secrets
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from pyspark.sql import types as t
 
 from elt_assets.errors import ConfigError
 from elt_assets.lake.columns import evolution, from_json_schema, metadata_columns
+from elt_assets.lake.columns.added import declare_columns
 from elt_assets.lake.columns.evolution import SchemaPlan
 from elt_assets.lake.columns.logical_types import (
     JSONS,
@@ -70,6 +72,10 @@ class WriteSpec:
     # The columns that this sync wrote before its source changed the schema of the stream. Its rows have the
     # columns of both schemas, and a column has a type that holds the values of both.
     written: t.StructType | None = None
+    # Fields that the schema does not declare become columns of the table.
+    adds_undeclared: bool = False
+    # Those that the records of this sync had so far: declarations of fields, as in a JSON schema.
+    new_fields: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.history and self.partition is not None:
@@ -167,7 +173,7 @@ def plan_columns(
     names = dict(from_json_schema.read_names(own))
     if spec.written is not None:
         names |= from_json_schema.read_names(spec.written)
-    declared = from_json_schema.columns(spec.stream.stream.json_schema, names)
+    declared = declare_columns(spec.stream.stream.json_schema, own, names, spec.new_fields)
     if spec.written is not None:
         kinds = {column.name: column.kind for column in map(column_of, spec.written.fields)}
         declared = [
@@ -265,6 +271,15 @@ def list_unstored_markers(
     return [Column(name, name, Scalar.TEXT) for name in DELETE_MARKERS]
 
 
+def list_declared(spec: WriteSpec, table: Table) -> list[Column]:
+    """Return the columns of all fields that the schema declares or that were added, whether or not the table
+    stores them."""
+    own = stream_part(table.schema)
+    return declare_columns(
+        spec.stream.stream.json_schema, own, from_json_schema.read_names(own), spec.new_fields
+    )
+
+
 def differences(stream: ConfiguredStream, table: Table) -> list[str]:
     """Return the differences between a stream, as its table stores it, and the table's columns, as text."""
     return _compare(stream, stream_part(table.schema)).differences
@@ -276,8 +291,7 @@ def columns_of(stream: ConfiguredStream, schema: t.StructType) -> list[Column]:
 
 
 def _compare(stream: ConfiguredStream, own: t.StructType) -> SchemaPlan:
-    names = from_json_schema.read_names(own)
-    declared = from_json_schema.columns(stream.stream.json_schema, names)
+    declared = declare_columns(stream.stream.json_schema, own, from_json_schema.read_names(own))
     return evolution.plan(own, declared, "freeze")
 
 
@@ -333,11 +347,11 @@ def check_columns(stream: ConfiguredStream) -> None:
         )
     columns = from_json_schema.columns(schema)
     used_fields = [("primary_key", part) for part in stream.key]
-    for field, path in [
+    for key, path in [
         *used_fields,
         *([("cursor_field", stream.cursor)] if stream.cursor else []),
     ]:
-        _refuse_unusable(columns, str(stream.id), field, path)
+        _refuse_unusable(columns, str(stream.id), key, path)
 
 
 def _refuse_unusable(
