@@ -179,7 +179,7 @@ class _Query:
         rows = (
             f"SELECT {', '.join(columns)}, {write_hash(self.chosen.hashed, self.encoding)} AS hash, "
             f"{repeated} AS is_repeated, row_number() OVER w AS number FROM {self.stream.source}"
-            f"{self._where(self._counted())} WINDOW w AS (ORDER BY {order})"
+            f"{self._where(self._write_limit())} WINDOW w AS (ORDER BY {order})"
         )
         texts = [write_plain(column, name) for column, name in zip(key, names, strict=True)]
         ends = ", ".join(f"min({text}) FILTER (WHERE number % {size} = 0)" for text in texts)
@@ -210,12 +210,12 @@ class _Query:
         order = ", ".join(write_order(column, self.encoding, "t") for column in key)
         values = [write_plain(column, quote_name(column.name)) for column in key]
         values.append(f"{write_hash(self.chosen.hashed, self.encoding)}::text")
-        values.append(f"({self._counted() or 'true'})::int4::text")
+        values.append(f"({self._write_limit() or 'true'})::int4::text")
         values.append("NULL::text" if cursor is None else f"{quote_name(cursor.name)}::text")
         for bounds in ranges:
             query = (
                 f"SELECT {', '.join(values)} FROM {self.stream.source} AS t"
-                f"{self._where(self._within(bounds))} ORDER BY {order}"
+                f"{self._where(self._write_range(bounds))} ORDER BY {order}"
             )
             keys: list[tuple[Key, str, Any]] = []
             counted = total = 0
@@ -231,7 +231,7 @@ class _Query:
                         counted, total = counted + 1, total + row_hash
             yield ComparedRange(bounds, counted, total % MODULUS, keys)
 
-    def _within(self, bounds: KeyBounds) -> str:
+    def _write_range(self, bounds: KeyBounds) -> str:
         """Return the condition of the rows of a range; empty for all."""
         key, parts = self.chosen.key, []
         names = [write_order(column, self.encoding) for column in key]
@@ -244,7 +244,7 @@ class _Query:
                 parts.append(compare(names, operands.__getitem__))
         return " AND ".join(parts)
 
-    def _counted(self) -> str:
+    def _write_limit(self) -> str:
         """Return the condition of the rows that are within the limit; empty for all."""
         if self.limit is None:
             return ""
