@@ -138,8 +138,11 @@ class SqlStream(SlicedStream):
         Raises:
             ConfigError: the table does not have the columns, or rows cannot be found by its key.
         """
-        key = import_module(_COMPARISON).find_key(self.table, configured)
-        narrowed = {} if columns is None else {"columns": self.list_selected(key, columns)}
+        comparison = import_module(_COMPARISON)
+        key = comparison.find_key(self.table, configured)
+        narrowed = {}
+        if columns is not None:
+            narrowed["columns"] = comparison.select_columns(self.table, key, columns)
         if keys is None:
             with self.open() as session:
                 for part in self.read_all(session, {}, self.find_stamp(session, {})):
@@ -154,21 +157,6 @@ class SqlStream(SlicedStream):
             names = [column.name for column in key]
             data = {"where": str(where), "values": where.values, **stamp, **narrowed}
             yield Slice(f"{len(some)} keys", {**data, "key": names, "keys": some}, len(some))
-
-    def list_selected(self, key: Sequence[Any], columns: Sequence[str]) -> list[str]:
-        """Return the names of the columns of a narrowed read, in the order of the table.
-
-        Raises:
-            ConfigError: the table does not have one.
-        """
-        absent = [name for name in columns if self.table.column(name) is None]
-        if absent:
-            raise ConfigError(
-                f"{self.id} has no columns {', '.join(absent)}, or the user may not read them",
-                guidance="run `elt discover` to see the columns of the table",
-            )
-        names = {*columns, *(column.name for column in key)}
-        return [column.name for column in self.table.columns if column.name in names]
 
     def write_keys(self, key: Sequence[Any], keys: Sequence[Key]) -> Where:
         """Return the condition of rows that have one of some keys; others may fulfil it too, such as one
