@@ -112,8 +112,7 @@ def _leave_out_texts(
     if any(column.type == t.STRING for column in chosen.key):
         raise refuse_key(stream.id, chosen.key, why)
     texts = {column.name: why for column in chosen.others if column.type == t.STRING}
-    others = [column for column in chosen.others if column.name not in texts]
-    return ComparedColumns(chosen.key, others, {**chosen.left_out, **texts})
+    return chosen.leave_out(texts)
 
 
 def _find_limit(

@@ -57,6 +57,11 @@ class ComparedColumns(Generic[TableColumn]):
         """The columns in the order of the hash."""
         return [*self.key, *self.others]
 
+    def leave_out(self, reasons: Mapping[str, str]) -> ComparedColumns[TableColumn]:
+        """Return the columns without some, but not of the key. `reasons`: why, by name."""
+        others = [column for column in self.others if column.name not in reasons]
+        return ComparedColumns(self.key, others, {**self.left_out, **reasons})
+
     def describe(self, position: Any, cursor: str | None, limit: Limit | None) -> ComparedTable:
         """Return what is said of them before the ranges."""
         key, others = (
@@ -286,7 +291,7 @@ def _store(bound: Any, kind: t.ColumnType) -> Any:
         return None
     values, _ = convert_values([decode_bound(bound)], kind)
     value = values[0].as_py()
-    return None if value is None else encode_bound(value)
+    return value if value is None or isinstance(value, float) else encode_bound(value)
 
 
 def refuse_key(stream: Any, key: Sequence[Any], problem: str) -> ConfigError:
