@@ -37,8 +37,8 @@ from elt_assets.orchestration.source_jobs import DRIFT
 from elt_assets.orchestration.status import StreamStatus, stream_statuses
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.orchestration.table_jobs import MAINTENANCE_JOB, REPLAY_JOB
+from elt_assets.pipeline.alert_targets import Alert, AlertTarget, list_targets
 from elt_assets.settings import AlertSettings, settings
-from elt_assets.telemetry.alert_targets import Alert, AlertTarget, list_targets
 
 NAME = "elt_alerts"
 INTERVAL = 60

@@ -17,8 +17,8 @@ from elt_assets.cli import main
 from elt_assets.definitions import build
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration import alert_sensor
+from elt_assets.pipeline.alert_targets import Alert, list_targets
 from elt_assets.settings import settings
-from elt_assets.telemetry.alert_targets import Alert, list_targets
 from tests.cli.test_status_overview import age, fail
 from tests.orchestration.ticking import run_job, tick
 from tests.programs.json_api import Answer
