@@ -85,11 +85,6 @@ def _refuse_stream(asset: ConnectionStream, tables: StreamTables) -> None:
             f"{stream.destination_sync_mode}",
             guidance=f"{refresh}; or set `destination_sync_mode: append_dedup` and a `primary_key`",
         )
-    if FULL_REFRESH not in asset.stream.stream.sync_modes:
-        raise ConfigError(
-            f"{asset.name}: the source cannot read it in full",
-            guidance=f"reset the stream (`elt reset {_words(asset)}`), and sync it",
-        )
     if not tables.main.exists:
         raise ConfigError(
             f"{asset.name} has no table yet", guidance=f"sync it: `elt sync {_words(asset)}`"

@@ -89,9 +89,6 @@ def test_what_cannot_be_filled_is_refused(own: Project, capsys: pytest.CaptureFi
     refuse(code=1)
     script(own, [], destination_sync_mode="append", schema=WIDER)
     refuse("no key", "append_dedup")
-    incremental = {"supported_sync_modes": ["incremental"]}
-    script(own, [], **KEYED, schema=WIDER, described=incremental)
-    refuse("cannot read it in full", "elt reset scripted things")
 
 
 @pytest.mark.usefixtures("spark_provider")

@@ -119,6 +119,7 @@ class ColumnBackfill:
         self._provider, self._tables, self._staging = spark, tables, staging
         self._request, self._slices = request, slices
         self._files: list[DataFile] = []
+        self._rows = self._rejected = 0  # since the last commit that was asked for
         self.done = FilledRows()
         main, history = tables.main, tables.history
         for table in filter(None, (main, history)):
@@ -164,7 +165,10 @@ class ColumnBackfill:
 
     def _add(self, parsed: ParsedSegment) -> None:
         self._files += parsed.files
-        self.done.read += sum(result.rows for result in parsed.results)
+        rows = sum(result.rows for result in parsed.results)
+        self.done.read += rows
+        self._rows += rows
+        self._rejected += sum(result.rejected for result in parsed.results)
         # A row without a key is in no row of the table.
         self._tables.dead_letter.storage.discard(parsed.rejected)
 
@@ -174,8 +178,16 @@ class ColumnBackfill:
             with translated(f"while columns of {self._tables.main.uri} were filled"):
                 self._fill_all()
         metadata, main = self._tables.metadata, self._tables.main
+        records, rejected = self._rows, self._rejected
+        self._rows = self._rejected = 0
         return Committed(
-            metadata.sequence, metadata.generation, main.version, 0, 0, 0, state=metadata.state
+            metadata.sequence,
+            metadata.generation,
+            main.version,
+            records,
+            rejected,
+            0,
+            state=metadata.state,
         )
 
     def close(self) -> None:
