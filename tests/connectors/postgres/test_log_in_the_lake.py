@@ -18,7 +18,7 @@ from tests.connectors.postgres.support import Database
 from tests.connectors.postgres.workload import NAMES, TABLES, Workload
 from tests.support.elt import Elt
 from tests.support.project import Project
-from tests.support.runs import materialize
+from tests.support.runs import materialize, read_log
 
 Versions = dict[int, list[dict[str, Any]]]
 
@@ -306,9 +306,9 @@ def test_a_new_column_of_the_log_is_added_and_filled(
     }
     assert "amount" not in rows[1]
     assert "due" in elt("discover", "log", "--dry-run")  # the catalog does not have it
-    state = own.committed_state("log", published.schema, "plain")
+    state = elt.json("state", "show", key)["state"]
     assert "3 rows filled" in elt("backfill", key, "--columns", "due")
-    assert own.committed_state("log", published.schema, "plain") == state
+    assert elt.json("state", "show", key)["state"] == state
     published.execute("UPDATE plain SET due = NULL WHERE id = 2; INSERT INTO plain (id) VALUES (6)")
     assert materialize(own).success
     rows = {row["id"]: row for row in read_table(own, published, "plain")}
@@ -336,3 +336,22 @@ def test_a_new_column_of_the_log_stops_a_sync_that_must_stop(
     rows = {row["id"]: row["due"] for row in read_table(own, published, "plain")}
     assert rows.keys() == {1, 2}
     assert rows[2] is not None
+
+
+def test_values_that_came_before_the_catalog_had_their_column_are_filled(
+    published: Database, own: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A sync reads the updates that fill a new column before anybody runs `elt discover`: a warning says so."""
+    dedup = {"destination_sync_mode": "append_dedup"}
+    connect(own, published, {"plain": dedup})
+    published.execute("INSERT INTO plain (id) VALUES (1), (2)")
+    assert materialize(own).success
+    published.execute("ALTER TABLE plain ADD foo text; UPDATE plain SET foo = 'foo' || id")
+    result = materialize(own)
+    assert "foo (2)" in read_log(own, result)
+    elt = Elt(capsys)
+    elt("discover", "log")
+    published.execute("INSERT INTO plain (id, foo) VALUES (3, 'own')")
+    assert materialize(own).success
+    assert "2 rows filled" in elt("backfill", f"log/{published.schema}/plain", "--columns", "foo")
+    assert_current(own, published, ["plain"])
