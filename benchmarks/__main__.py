@@ -26,6 +26,7 @@ from benchmarks import (
     log_scale,
     manifest,
     merge,
+    overview,
     parts,
     peers,
     publish,
@@ -91,7 +92,7 @@ NAMES = (
     *("ingest", "mixed", "parts", "start", "merge", "erase", "conform", "routing"),
     *("log", "log_scale", "sdk", "manifest", "slices", "sources"),
     "changes",
-    *("file_sources", "source_memory", "loading", "publish"),
+    *("file_sources", "source_memory", "loading", "overview", "publish"),
 )
 ON_REQUEST = ("soak",)
 """Parts that run for hours, and only if they are asked for."""
@@ -159,6 +160,7 @@ def wanted(args: argparse.Namespace, work: Path) -> Mapping[str, Part]:
         "source_memory": partial(source_memory.run, work, args.tabled),
         "changes": partial(changes.run, work, args.changed, args.merged),
         "loading": partial(loading.run, work),
+        "overview": partial(overview.run, work),
         "publish": partial(publish.run, work, args.files, args.publications, args.published),
         "soak": partial(soak.run, work, args.soaked),
     }

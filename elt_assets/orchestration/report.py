@@ -35,6 +35,7 @@ from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.merge import partition_files
 from elt_assets.lake.session import SparkProvider
 from elt_assets.lake.worker.blocks import parse_name
+from elt_assets.orchestration.days import days_metadata
 from elt_assets.orchestration.metadata import (
     GENERATION,
     ICEBERG_LAG,
@@ -290,7 +291,10 @@ class ReportedRead:
         key = dg.AssetKey(list(plan.asset.levels))
         events = TableEvents(self._instance, key, table, plan.partition)
         summary = summary_metadata(events, metadata)
-        return CompleteStream(plan, {**summary, **metadata})
+        days = days_metadata(
+            TableEvents(self._instance, key, table), metadata, dt.datetime.now(dt.timezone.utc)
+        )
+        return CompleteStream(plan, {**summary, **metadata, **days})
 
     def _figures(self, plan: StreamPlan) -> dict[str, Any]:
         policy = {POLICY: plan.stream.destination_sync_mode}

@@ -263,7 +263,16 @@ class Table:
     @property
     def records(self) -> int:
         """The number of rows of the snapshot, from the log."""
-        return int(pc.sum(self._actions().column("num_records")).as_py() or 0)
+        return self.totals[0]
+
+    @property
+    def totals(self) -> tuple[int, int]:
+        """The number of rows of the snapshot, and the bytes of its files, from the log."""
+        actions = self._actions()
+        rows, size = (
+            pc.sum(actions.column(name)).as_py() for name in ("num_records", "size_bytes")
+        )
+        return int(rows or 0), int(size or 0)
 
     @property
     def log_length(self) -> int:
