@@ -341,7 +341,7 @@ def test_a_new_column_of_the_log_stops_a_sync_that_must_stop(
 def test_values_that_came_before_the_catalog_had_their_column_are_filled(
     published: Database, own: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A sync reads the updates that fill a new column before anybody runs `elt discover`: a warning says so."""
+    """A sync reads the updates that fill a column before anybody runs `elt discover`: a warning says so."""
     dedup = {"destination_sync_mode": "append_dedup"}
     connect(own, published, {"plain": dedup})
     published.execute("INSERT INTO plain (id) VALUES (1), (2)")
