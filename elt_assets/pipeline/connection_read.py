@@ -102,7 +102,14 @@ class ConnectionRead(Read):
         self._resources = resources
         self._writers: dict[StreamId, TableWriter] = {}
         self._kind = KINDS[connection.source.kind]
+<<<<<<< HEAD
         filters = {plan.id: self.make_filter(plan) for plan in plans}
+=======
+        filters = {
+            plan.id: plan.asset.record_filter(make_check(plan), keeps_markers=plan.corrects)
+            for plan in plans
+        }
+>>>>>>> trust
         # Tasks apply no filter and take no documents, so streams with such are staged as records.
         sliced = {
             plan.id
