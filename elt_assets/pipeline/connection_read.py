@@ -102,14 +102,7 @@ class ConnectionRead(Read):
         self._resources = resources
         self._writers: dict[StreamId, TableWriter] = {}
         self._kind = KINDS[connection.source.kind]
-<<<<<<< HEAD
         filters = {plan.id: self.make_filter(plan) for plan in plans}
-=======
-        filters = {
-            plan.id: plan.asset.record_filter(make_check(plan), keeps_markers=plan.corrects)
-            for plan in plans
-        }
->>>>>>> trust
         # Tasks apply no filter and take no documents, so streams with such are staged as records.
         sliced = {
             plan.id
@@ -143,7 +136,7 @@ class ConnectionRead(Read):
 
     def make_filter(self, plan: StreamPlan) -> RecordFilter | None:
         """Return the filter of a stream's records; None if all are stored as they are."""
-        return plan.asset.record_filter(make_check(plan))
+        return plan.asset.record_filter(make_check(plan), keeps_markers=plan.corrects)
 
     def make_request(self, plan: StreamPlan) -> ConfiguredStream:
         """Return a stream as it is requested from the source."""
