@@ -29,7 +29,14 @@ from elt_assets.connection.checks import Checks
 from elt_assets.connection.config_model import ConfigModel, FieldName, refuse
 from elt_assets.connection.connector import Destination, Source
 from elt_assets.connection.partitions import SourcePartitions
-from elt_assets.connection.stream import Conditions, DeadLetter, PartitionColumns, Renaming, Stream
+from elt_assets.connection.stream import (
+    Conditions,
+    DeadLetter,
+    DeleteSettings,
+    PartitionColumns,
+    Renaming,
+    Stream,
+)
 from elt_assets.protocol.catalog import StreamId, find_modes
 from elt_assets.runner.kinds import KINDS
 
@@ -113,6 +120,8 @@ class Connection(RunControls):
     """Cron schedule of the syncs, as `0 6 * * *`."""
     automation: Automation = None
     """Condition by which Dagster syncs the streams: `eager`, or `on_cron` with a cron schedule."""
+    deletes: DeleteSettings | None = None
+    """What happens to rows that the source has deleted, in each stream."""
     checks: Checks = Checks()
     """Checks of each stream after each sync."""
     dead_letter: DeadLetter = "table"

@@ -23,6 +23,7 @@ from elt_assets.connection.config_model import (
     DottedPaths,
     FieldName,
     FieldPath,
+    OtherForm,
 )
 from elt_assets.connection.partitions import Partitions, Window
 from elt_assets.protocol.catalog import APPEND, StreamId, find_modes
@@ -188,6 +189,23 @@ class Fields(ConfigModel):
         return self
 
 
+class Deletes(ConfigModel):
+    """What happens to rows that the source deletes without a word: by a sweep, they are removed."""
+
+    rows: Literal["remove"] = "remove"
+    """Rows that the source has deleted are removed from the table."""
+    sweep: str | None = None
+    """Cron schedule on which keys that the source no longer has are looked for, and their rows removed."""
+    at_most: float = Field(default=0.1, ge=0, le=1)
+    """Largest share of the table's rows that a sweep removes; one that would remove more is refused."""
+
+
+def _name_deletes(value: Any) -> Any:
+    return {"rows": value} if isinstance(value, str) else value
+
+
+DeleteSettings = Annotated[Deletes, BeforeValidator(_name_deletes), OtherForm(const="remove")]
+
 PartitionColumns = Annotated[list[DottedPath], Field(max_length=4)]
 
 
@@ -229,6 +247,8 @@ class Stream(RunControls):
     """New names of fields, by their names in the source; over those of the connection."""
     filter: Conditions | None = None
     """Conditions that a record must meet to be stored, besides those of the connection."""
+    deletes: DeleteSettings | None = None
+    """What happens to rows that the source has deleted; in place of that of the connection."""
     partitions: Partitions | None = None
     """Windows of time or keys, each of which is read by itself."""
     window: Window | None = None

@@ -101,7 +101,10 @@ class ConnectionRead(Read):
         self._resources = resources
         self._writers: dict[StreamId, TableWriter] = {}
         self._kind = KINDS[connection.source.kind]
-        filters = {plan.id: plan.asset.record_filter(make_check(plan)) for plan in plans}
+        filters = {
+            plan.id: plan.asset.record_filter(make_check(plan), keeps_markers=plan.corrects)
+            for plan in plans
+        }
         # Tasks apply no filter and take no documents, so streams with such are staged as records.
         sliced = {
             plan.id

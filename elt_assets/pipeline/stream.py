@@ -39,7 +39,13 @@ from elt_assets.lake.write.paths import TableNames, TablePath, TablePaths, open_
 from elt_assets.lake.write.stored_stream import StoredStream
 from elt_assets.lake.write.sync_columns import column_at, column_path
 from elt_assets.pipeline.row_conditions import RowCondition, compile_conditions
-from elt_assets.protocol.catalog import INCREMENTAL, AirbyteStream, ConfiguredStream, StreamId
+from elt_assets.protocol.catalog import (
+    DELETE_MARKERS,
+    INCREMENTAL,
+    AirbyteStream,
+    ConfiguredStream,
+    StreamId,
+)
 from elt_assets.runner.vault import hash_salt
 from elt_assets.storage.location import Location
 from elt_assets.sync.field_selection import FieldSelection, Renames, narrow_stream
@@ -309,11 +315,14 @@ class ConnectionStream:
             stream.include_files = False
         return stream
 
-    def record_filter(self, check: Callable[[Raw], None] | None = None) -> RecordFilter | None:
+    def record_filter(
+        self, check: Callable[[Raw], None] | None = None, *, keeps_markers: bool = False
+    ) -> RecordFilter | None:
         """Return the filter of the stream's records; None if all are stored, and all fields as they are.
 
         Args:
             check: as for `RecordFilter`.
+            keeps_markers: delete markers are kept also if the catalog does not declare them.
 
         Raises:
             ConfigError: as `hash_salt`, and `make_row_condition`.
@@ -322,6 +331,8 @@ class ConnectionStream:
         if fields is None and condition is None and self.renames is None and check is None:
             return None
         salt = hash_salt() if fields is not None and fields.hashed else None
+        if fields is not None and keeps_markers:
+            fields = replace(fields, markers=tuple((name,) for name in DELETE_MARKERS))
         return RecordFilter(fields, salt, renames=self.renames, condition=condition, check=check)
 
     @property

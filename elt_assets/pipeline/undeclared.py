@@ -59,9 +59,10 @@ def _includes_only(plan: StreamPlan) -> bool:
 def make_check(plan: StreamPlan) -> Callable[[Raw], None] | None:
     """Return the function that refuses a record with an undeclared field; None unless the stream stops there.
 
-    It raises a ConfigError that names the fields, and no values.
+    It raises a ConfigError that names the fields, and no values. A correction has delete markers, which the
+    catalog need not declare.
     """
-    if plan.asset.settings.on_undeclared != "stop":
+    if plan.asset.settings.on_undeclared != "stop" or plan.corrects:
         return None
     own = stream_part(plan.tables.main.schema)
     schema = plan.asset.make_stored_stream().stream.json_schema

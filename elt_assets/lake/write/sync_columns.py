@@ -67,6 +67,8 @@ class WriteSpec:
     keeps_undeclared: bool = False
     # A text that identifies the conditions that records must meet to be stored.
     conditions: str = ""
+    # The records correct rows: there are delete markers among them that the catalog does not declare.
+    corrects: bool = False
     # Returns the salt of the hashes of suppressed keys, and its fingerprint; None if the writer has none.
     key_salt: Callable[[], tuple[bytes, str]] | None = None
     # The columns that this sync wrote before its source changed the schema of the stream. Its rows have the
@@ -258,7 +260,7 @@ def list_unstored_markers(
     """Return the delete markers that a merge needs although `freeze` keeps the table without their columns.
 
     Tombstones store them in separate files. If there are tombstones, the markers are read even if the catalog
-    no longer declares them: a tombstone without its marker would become a row again.
+    no longer declares them: a tombstone without its marker would become a row again. A correction ends keys.
     """
     stored = {column.source for column in plan.columns}
     if not spec.is_keyed or not stored.isdisjoint(DELETE_MARKERS):
@@ -266,7 +268,7 @@ def list_unstored_markers(
     declared = from_json_schema.columns(spec.stream.stream.json_schema)
     markers = [column for column in declared if column.source in DELETE_MARKERS]
     has_tombstones = bool(metadata.tombstones or (metadata.refresh and metadata.refresh.tombstones))
-    if markers or not has_tombstones:
+    if markers or not (has_tombstones or spec.corrects):
         return markers
     return [Column(name, name, Scalar.TEXT) for name in DELETE_MARKERS]
 
