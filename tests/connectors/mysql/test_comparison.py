@@ -252,3 +252,18 @@ def _wait(is_true: Any) -> None:
     while not is_true():
         assert time.monotonic() < end
         time.sleep(0.1)
+
+
+def test_columns_of_other_collations_and_many_of_them_are_compared(
+    shop: MariaDb, tmp_path: Path
+) -> None:
+    """percona/percona-toolkit#228, datafold/data-diff#397: collations that cannot be mixed; many columns."""
+    collations = ("utf8mb4_bin", "utf8mb4_general_ci", "utf8mb4_unicode_ci", "utf8mb4_nopad_bin")
+    columns = [f"c{n} varchar(9) COLLATE {name}" for n, name in enumerate(collations)]
+    columns += [f"n{n} tinyint" for n in range(900)]
+    shop.execute(
+        f"CREATE TABLE t (id varchar(36) COLLATE utf8mb4_german2_ci PRIMARY KEY, {', '.join(columns)});"
+        "INSERT INTO t (id, c0, c1, c2, c3, n899) VALUES ('b', 'ß', 'Ä', NULL, '', 1), "
+        "('B2', '', NULL, 'x', 'y', 2)"
+    )
+    check_comparison(MySql(), shop.config(), tmp_path, "t", [1])

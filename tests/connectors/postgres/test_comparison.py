@@ -284,3 +284,33 @@ def _wait(is_true: Any) -> None:
     while not is_true():
         assert time.monotonic() < end
         time.sleep(0.2)
+
+
+def test_a_table_of_as_many_columns_as_there_can_be_is_compared(
+    database: Database, tmp_path: Path
+) -> None:
+    """datafold/data-diff#397: a function takes at most 100 arguments."""
+    columns = ", ".join(f"c{n} text" for n in range(1500))
+    database.execute(
+        f"CREATE TABLE t (id uuid PRIMARY KEY, {columns}); INSERT INTO t (id, c0, c1499) VALUES "
+        "('ABCDABCD-0000-0000-0000-000000000000', 'a,b', 'c'), "
+        "('abcdabcd-0000-0000-0000-00000000000f', 'a', 'b,c')"
+    )
+    check_comparison(Source(), database.config(), tmp_path, "t", [1])
+
+
+def test_values_that_meet_at_another_place_are_different(
+    database: Database, tmp_path: Path
+) -> None:
+    """thoughtworks/recce#66: `abc`, `def` had the hash of `ab`, `cdef`; and a null is no empty text."""
+    rows = (
+        "(1, 'abc', 'def'), (2, 'ab', 'cdef'), (3, 'abc,3:d', 'ef'), (4, NULL, ''), (5, '', NULL)"
+    )
+    database.execute(
+        f"CREATE TABLE t (id int PRIMARY KEY, a text, b text); INSERT INTO t VALUES {rows}"
+    )
+    check_comparison(Source(), database.config(), tmp_path, "t", [2])
+    database.execute("CREATE VIEW v AS SELECT 1 AS id, a, b FROM t")
+    more: Json = {"name": "v", "primary_key": [["id"]], "compare": {"ranges": [{}]}}
+    hashes = {row_hash for _, row_hash, _ in list_keys(ask(database, tmp_path, **more))}
+    assert len(hashes) == 5
