@@ -38,6 +38,7 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "reset": "Make streams start again, with or without their rows.",
         "dbt-sources": "Write the tables as sources of dbt.",
         "replay": "Process the records of the dead letter tables again.",
+        "backfill": "Fill new columns of rows that a table has already.",
         "remove": "Remove a connection or a stream, with its tables or without them.",
         "move": "Move all tables of the lake to another root.",
         "publish": "Publish the tables in Iceberg, up to their newest versions.",

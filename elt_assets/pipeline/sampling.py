@@ -27,7 +27,6 @@ from elt_assets.lake.columns.logical_types import (
     to_stored,
 )
 from elt_assets.lake.worker import inference
-from elt_assets.pipeline.undeclared import EXTRA
 from elt_assets.protocol.catalog import (
     APPEND,
     FULL_REFRESH,
@@ -35,7 +34,7 @@ from elt_assets.protocol.catalog import (
     ConfiguredCatalog,
     ConfiguredStream,
 )
-from elt_assets.protocol.messages import RawRecord
+from elt_assets.protocol.messages import UNDECLARED_COLUMNS, RawRecord
 from elt_assets.runner.connector import Connector
 
 
@@ -81,7 +80,7 @@ def _request(stream: AirbyteStream) -> ConfiguredStream:
         include_files=False if stream.is_file_based else None,
     )
     configured.generation_id, configured.minimum_generation_id, configured.sync_id = 1, 0, 1
-    configured.extra = {EXTRA: Raw(b"[]")}
+    configured.extra = {UNDECLARED_COLUMNS: Raw(b"[]")}
     return configured
 
 

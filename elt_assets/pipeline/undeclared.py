@@ -26,11 +26,9 @@ from elt_assets.lake.write.parsing import collect_names
 from elt_assets.lake.write.sync_columns import stream_part
 from elt_assets.pipeline.stream_plan import StreamPlan
 from elt_assets.protocol.catalog import ConfiguredStream
+from elt_assets.protocol.messages import UNDECLARED_COLUMNS
 from elt_assets.sync.field_selection import properties
 
-EXTRA = "undeclared"
-"""Key of a configured stream: the source sends also the columns that the catalog does not have, but for those
-of this list. Our sources of databases know it; the fields of any other source come without it."""
 _SENDS_ALL = ("keep", "add", "stop")
 _OBJECT = ord("{")
 
@@ -47,7 +45,7 @@ def request_fields(stream: ConfiguredStream, plan: StreamPlan) -> ConfiguredStre
         requested.stream.json_schema = {**schema, "properties": fields}
     if plan.asset.settings.on_undeclared in _SENDS_ALL and not _includes_only(plan):
         left_out = sorted(catalog.keys() - properties(stream.stream.json_schema).keys())
-        requested.extra = {**stream.extra, EXTRA: Raw(msgspec.json.encode(left_out))}
+        requested.extra = {**stream.extra, UNDECLARED_COLUMNS: Raw(msgspec.json.encode(left_out))}
     return requested
 
 

@@ -158,3 +158,26 @@ def test_settings_that_do_not_go_together_are_refused(own: Project) -> None:
     with pytest.raises(ConfigError, match="the `contract` refuses"):
         build()
     assert load_catalog(find_place("scripted")).streams
+
+
+def test_fields_of_objects_that_the_schema_lacks_are_named_or_stored(
+    own: Project, spark: SparkSession
+) -> None:
+    schema = {
+        **TYPES,
+        "testing": {"type": "object", "properties": {"id": {"type": "string"}}},
+        "teams": {
+            "type": "array",
+            "items": {"type": "object", "properties": {"name": {"type": "string"}}},
+        },
+    }
+    more = {"id": 1, "testing": {"id": "a", "isAbVariation": True}}
+    line = record(**more, teams=[{"name": "x"}, {"name": "y", "primary": False}])
+    result = sync(own, line, state(1), **KEYED, schema=schema)
+    counts = {"testing.isAbVariation": 1, "teams.primary": 1}
+    assert own.metadata("scripted", "things")["elt/undeclared_fields"] == counts
+    assert "teams.primary (1 records)" in read_log(own, result)
+    sync(own, line, state(2), **ADDING, schema=schema)
+    (row,) = read_table(spark, "scripted/things").collect()
+    assert row.testing.isAbVariation is True
+    assert [team.primary for team in row.teams] == [None, False]

@@ -571,15 +571,18 @@ class Table:
         """The `app_id` of each writer of the table, without those that another one continues."""
         return list(self._newest_commits())
 
-    def reorganise(self, change: TableChange) -> None:
+    def reorganise(self, change: TableChange, backfilled: Sequence[str] = ()) -> None:
         """Publish a compaction, which moves rows to other files. It has no state and no transaction.
+
+        Args:
+            backfilled: columns that the moved rows have values in now, and had none before.
 
         Raises:
             Superseded: the files no longer exist, or every attempt failed; nothing was published.
             Exception: as `publish_once`.
         """
         assert self._delta is not None
-        commits.reorganise(self._delta, self.storage, change)
+        commits.reorganise(self._delta, self.storage, change, backfilled)
 
     def find_unreferenced(self, retention: dt.timedelta) -> list[str]:
         """Return the paths of visible files, older than the retention, that no version within it uses.
