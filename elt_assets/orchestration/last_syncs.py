@@ -289,9 +289,28 @@ def _find_failure(
             reason = message_of(event.step_failure_data)
         if event.event_type is DagsterEventType.STEP_SUCCESS:
             return None
-        line = next(iter(reason.strip().splitlines()), "")
-        return SyncFailure(_utc(record.timestamp), run.run_id, line)
+        return SyncFailure(_utc(record.timestamp), run.run_id, _first_line(reason))
     return SyncFailure(_utc(0), run.run_id, f"the run ended as {run.status.value}")
+
+
+def find_failed_job(name: str, instance: DagsterInstance) -> SyncFailure | None:
+    """Return why the last run of a job that has ended failed; None if it did not, or was cancelled."""
+    ended = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
+    runs = instance.get_run_records(dg.RunsFilter(job_name=name, statuses=ended), limit=1)
+    if not runs or runs[0].dagster_run.status is not dg.DagsterRunStatus.FAILURE:
+        return None
+    run_id = runs[0].dagster_run.run_id
+    records = instance.get_records_for_run(run_id, of_type=DagsterEventType.STEP_FAILURE).records
+    events = [record.event_log_entry.dagster_event for record in records]
+    texts = [message_of(event.step_failure_data) for event in events if event is not None]
+    line = _first_line("".join(texts[:1])) or "the run failed"
+    return SyncFailure(_utc(runs[0].end_time or 0), run_id, line)
+
+
+def _first_line(text: str) -> str:
+    """Return the first line of a text, with the second one if the first only announces it."""
+    lines = [line.strip() for line in text.strip().splitlines()] or [""]
+    return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
 
 
 def _last_change(run: dg.DagsterRun, instance: DagsterInstance) -> dt.datetime:
