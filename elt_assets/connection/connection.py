@@ -29,7 +29,14 @@ from elt_assets.connection.checks import Checks
 from elt_assets.connection.config_model import ConfigModel, FieldName, refuse
 from elt_assets.connection.connector import Destination, Source
 from elt_assets.connection.partitions import SourcePartitions
-from elt_assets.connection.stream import Conditions, DeadLetter, PartitionColumns, Renaming, Stream
+from elt_assets.connection.stream import (
+    Conditions,
+    DeadLetter,
+    PartitionColumns,
+    Renaming,
+    Stream,
+    Unchanged,
+)
 from elt_assets.protocol.catalog import StreamId, find_modes
 from elt_assets.runner.kinds import KINDS
 
@@ -115,6 +122,9 @@ class Connection(RunControls):
     """Condition by which Dagster syncs the streams: `eager`, or `on_cron` with a cron schedule."""
     checks: Checks = Checks()
     """Checks of each stream after each sync."""
+    unchanged: Unchanged = "skip"
+    """What a row does that comes again with the values that its deduplicated table has: nothing, or it
+    replaces the former one."""
     dead_letter: DeadLetter = "table"
     """Whether the dead letter of each stream is only a table, or an asset too."""
     iceberg: bool | None = None

@@ -169,6 +169,7 @@ class StreamPlan:
             conditions=self.asset.conditions_text,
             keeps_undeclared=settings.on_undeclared == "keep",
             key_salt=read_key_salt,
+            skips_unchanged=(settings.unchanged or self.asset.connection.unchanged) == "skip",
         )
 
 

@@ -26,7 +26,7 @@ from elt_assets.lake.delta.opening import delta_schema
 from elt_assets.lake.delta.storage import HIDDEN, VISIBLE, DataFile, TableChange
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.jobs import Make
-from elt_assets.lake.merge import file_splitting, history, key_order, partition_files
+from elt_assets.lake.merge import file_splitting, history, key_order, partition_files, unchanged
 from elt_assets.lake.merge.file_splitting import Batch, Key
 from elt_assets.lake.merge.history import wide_schema
 from elt_assets.lake.merge.key_order import MergeResult, MergeTarget, Ordering
@@ -273,6 +273,7 @@ REPLACED: tuple[Replacement, ...] = (
     (row_counts, "RowCounter", PlainCounter),
     (file_splitting, "run_tasks", run_tasks),
     (key_order, "run_tasks", run_tasks),
+    (unchanged, "run_tasks", run_tasks),
     (rewrite, "run_tasks", run_tasks),
 )
 

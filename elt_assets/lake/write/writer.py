@@ -78,6 +78,7 @@ class _Pending:
     places: array[int] = field(default_factory=lambda: array("q"))
     undeclared: Counter[str] = field(default_factory=Counter)
     suppressed: int = 0
+    unchanged: int = 0
 
 
 @dataclass(frozen=True)
@@ -342,6 +343,7 @@ class TableWriter:
             try:
                 built = self._build(data)
                 pending.files, pending.rejected_files = [], []
+                pending.unchanged = built.unchanged
                 reach(Failpoint.COMMIT_BUILT)
                 self._commit(built, pending.records, batch)
                 break
@@ -473,6 +475,7 @@ class TableWriter:
             changed_fields=limit_counts(pending.changes, others=OTHER_CHANGES.name),
             rejected_reasons=limit_counts(pending.reasons, others=OTHER_REASONS),
             suppressed=pending.suppressed,
+            unchanged=pending.unchanged,
         )
 
 
