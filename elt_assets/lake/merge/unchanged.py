@@ -32,7 +32,7 @@ from elt_assets.lake.jobs import run_tasks
 from elt_assets.lake.merge.file_splitting import Batch, Key, find_matching_files, is_nested
 from elt_assets.lake.worker.unchanged import UnchangedJob, make_find, make_leave_out
 
-TRIED = 3
+TRIED = 2
 """Files that are compared before it is decided whether the others are."""
 MAX_ROWS, MAX_BYTES = 1_000_000, 128 << 20
 """The size of the largest batch: each task has all of it in memory."""
@@ -85,21 +85,23 @@ def leave_out_unchanged(
         table.arrow_schema(schema),
         table.output(HIDDEN),
     )
-    found = np.zeros(batch.records, bool)
+    is_present = np.zeros(batch.records, bool)
     for first, last in ((0, TRIED), (TRIED, len(candidates))):
         part = replace(job, files=job.files[first:last])
         results = run_tasks(spark, len(part.files), make_find, part) if part.files else ()
         for bits in results:
             if bits is not None:
-                found |= np.unpackbits(np.frombuffer(bits, np.uint8), count=len(found)) == 1
-        if not found.any():
+                is_present |= (
+                    np.unpackbits(np.frombuffer(bits, np.uint8), count=len(is_present)) == 1
+                )
+        if not is_present.any():
             return Reduced(batch)
-    rows = int(found.sum())
-    if rows == len(found):
+    rows = int(is_present.sum())
+    if rows == len(is_present):
         return Reduced(Batch(batch.table, ()), (), rows)
     starts = [0, *accumulate(file.records for file in batch.files)][: len(batch.files)]
-    written = run_tasks(
-        spark, len(starts), make_leave_out, job, starts, np.packbits(found).tobytes()
+    results = run_tasks(
+        spark, len(starts), make_leave_out, job, starts, np.packbits(is_present).tobytes()
     )
-    new = [DataFile(*file) for of_file in written for file in of_file]
+    new = [DataFile(*file) for of_file in results for file in of_file]
     return Reduced(Batch(batch.table, new), new, rows)

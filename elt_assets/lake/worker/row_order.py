@@ -218,12 +218,12 @@ def latest_rows(rows: pa.Table, rules: Rules) -> pa.Table:
     if not rules.content:
         return rows.take(order.filter(pa.array(is_kept)))
     present, is_unchanged = _find_unchanged(rows, rules, order, is_first)
-    kept = rows.take(
+    latest = rows.take(
         order.take(pa.array(np.where(is_unchanged, present, np.arange(len(rows)))[is_kept]))
     )
-    arrivals = np.where(is_unchanged[is_kept], np.int32(UNCHANGED), to_numpy(kept[ARRIVAL]))
-    return kept.set_column(
-        kept.column_names.index(ARRIVAL), ARRIVAL, pa.array(arrivals, pa.int32())
+    arrivals = np.where(is_unchanged[is_kept], np.int32(UNCHANGED), to_numpy(latest[ARRIVAL]))
+    return latest.set_column(
+        latest.column_names.index(ARRIVAL), ARRIVAL, pa.array(arrivals, pa.int32())
     )
 
 

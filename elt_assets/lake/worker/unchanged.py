@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -49,53 +50,70 @@ def make_find(job: UnchangedJob) -> Callable[[int], bytes | None]:
 
     def find(number: int) -> bytes | None:
         system, root = job.output.root
-        paths = [f"{root}/{name}" for name in job.batch]
         path = f"{root}/{job.files[number]}"
+        paths = [f"{root}/{name}" for name in job.batch]
         batch_keys = read_all_keys(system, paths, job.key, job.schema)
-        codes, batch_codes = encode_keys(read_keys(system, path, job.key, job.schema), batch_keys)
-        places = _find_places(codes, batch_codes)
-        is_found = np.zeros(len(batch_codes), bool)
-        if (places == _SEVERAL).any():
-            return None
-        if (places >= 0).any():
-            batch = pa.concat_tables(
-                pa.Table.from_batches([rows])
-                for p in paths
-                for rows in read_rows(system, p, job.schema)
-            ).combine_chunks()
-            if not _has_rows(job, path, places, batch):
+        batch = _Lazy(system, paths, job.schema)
+        # Most batches have only rows that change: that shows at the start of a file.
+        for rows in islice(read_rows(system, path, job.schema), 1):
+            keys = [column_at(pa.Table.from_batches([rows]), part, len(rows)) for part in job.key]
+            if not _has_rows(job, [rows], _find_places(keys, batch_keys), batch):
                 return None
-            is_found[places[places >= 0]] = True
+        places = _find_places(read_keys(system, path, job.key, job.schema), batch_keys)
+        if not _has_rows(job, read_rows(system, path, job.schema), places, batch):
+            return None
+        is_found = np.zeros(len(batch_keys[0]), bool)
+        is_found[places[places >= 0]] = True
         return np.packbits(is_found).tobytes()
 
     return find
+
+
+class _Lazy:
+    """The rows of a batch, which are read when the first of them is compared."""
+
+    def __init__(self, system: Any, paths: Sequence[str], schema: pa.Schema):
+        self._files = (system, paths, schema)
+        self._rows: pa.Table | None = None
+
+    def take(self, places: np.ndarray) -> pa.Table:
+        """Return the rows at some places."""
+        if self._rows is None:
+            system, paths, schema = self._files
+            batches = [rows for path in paths for rows in read_rows(system, path, schema)]
+            self._rows = pa.Table.from_batches(batches, schema).combine_chunks()
+        return self._rows.take(pa.array(places))
 
 
 _NONE, _SEVERAL = -1, -2
 """Places of rows whose key is that of no row of the batch, or of several."""
 
 
-def _find_places(codes: Any, batch_codes: Any) -> np.ndarray:
+def _find_places(keys: Any, batch_keys: Any) -> np.ndarray:
     """Return for each row of a file the place of the row of the batch with the same key."""
+    codes, batch_codes = encode_keys(keys, batch_keys)
     of_batch = to_numpy(batch_codes)
     places = np.full(int(of_batch.max()) + 1, _NONE)
     places[of_batch] = np.arange(len(of_batch))
     places[np.flatnonzero(np.bincount(of_batch) > 1)] = _SEVERAL
-    found: np.ndarray = np.where(to_numpy(pc.is_valid(codes)), places[to_numpy(codes)], _NONE)
-    return found
+    return np.where(to_numpy(pc.is_valid(codes)), places[to_numpy(codes)], _NONE)
 
 
-def _has_rows(job: UnchangedJob, path: str, places: np.ndarray, batch: pa.Table) -> bool:
-    """Return whether all rows of a file with a key of the batch are those of the batch."""
+def _has_rows(
+    job: UnchangedJob, blocks: Iterable[pa.RecordBatch], places: np.ndarray, batch: _Lazy
+) -> bool:
+    """Return whether all rows with a key of the batch are those of the batch."""
+    if (places == _SEVERAL).any():
+        return False
     offset = 0
-    for rows in read_rows(job.output.root[0], path, job.schema):
+    for rows in blocks if (places >= 0).any() else ():
         part = places[offset : offset + len(rows)]
         offset += len(rows)
         is_matching = part >= 0
         if not is_matching.any():
             continue
         present = pa.Table.from_batches([rows.filter(pa.array(is_matching))])
-        again = batch.take(pa.array(part[is_matching]))
+        again = batch.take(part[is_matching])
         for column in job.content:
             left, right = (whole(column_at(side, column, len(side))) for side in (present, again))
             if not pc.all(compare_values(left, right, is_exact=True)).as_py():
