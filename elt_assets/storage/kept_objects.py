@@ -53,16 +53,18 @@ def _clean_s3(
 ) -> str:
     try:
         client = _open_client((*places, *shared)[0])
-        with _answered():
+        with _explain_errors():
             for place in places:
                 _abort_uploads(client, place)
             counts = {str(place): _count_versions(client, place) for place in (*places, *shared)}
     except _Unanswered as error:
         names = ", ".join(map(str, (*places, *shared)))
         are_kept = present is not None and _has_version(present)
-        kept = "older versions of removed objects, which the bucket keeps, and " if are_kept else ""
+        versions = (
+            "older versions of removed objects, which the bucket keeps, and " if are_kept else ""
+        )
         uploads = "parts of unfinished uploads, if there are any,"
-        return f"{kept}{uploads} stay below {names}, because {error}; {_HELP}"
+        return f"{versions}{uploads} stay below {names}, because {error}; {_HELP}"
     names = ", ".join(f"{place} ({count})" for place, count in counts.items() if count)
     return (
         f"the bucket keeps older versions of removed objects below {names}; {_HELP}"
@@ -76,7 +78,7 @@ class _Unanswered(Exception):
 
 
 @contextlib.contextmanager
-def _answered() -> Iterator[None]:
+def _explain_errors() -> Iterator[None]:
     """Context that raises an error of the store as `_Unanswered`."""
     from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - of the extra
 

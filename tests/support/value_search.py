@@ -69,8 +69,8 @@ def find_in_store(value: str, store: ObjectStore, prefix: str = "") -> list[Plac
             chosen = {"VersionId": version} if version != "null" else {}
             answer = client.get_object(Bucket=store.bucket, Key=name, **chosen)
             for part in _search_file(name, answer["Body"].read(), value, needles):
-                shown = part if item["IsLatest"] else f"{OLD}: {part}"
-                places.append(Place(PurePosixPath(name), shown))
+                label = part if item["IsLatest"] else f"{OLD}: {part}"
+                places.append(Place(PurePosixPath(name), label))
     for page in client.get_paginator("list_multipart_uploads").paginate(**below):
         names = [PurePosixPath(upload["Key"]) for upload in page.get("Uploads", ())]
         places += [Place(name, UNFINISHED) for name in names]
