@@ -37,7 +37,7 @@ MEANWHILE = st.sampled_from(["nothing", "nothing", "sync", "maintain", "publish"
 
 
 @dataclass(frozen=True)
-class Wanted:
+class Request:
     """What a user wants to erase: rows with some texts, or with some ids."""
 
     texts: frozenset[str] = frozenset()
@@ -56,21 +56,21 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Selected:
-    """What an erasure removes: all rows of some keys, and those without a key that are wanted."""
+    """What an erasure removes: all rows of some keys, and those without a key that are request."""
 
-    wanted: Wanted
+    request: Request
     stream: Stream
     keys: frozenset[Any]
 
     def has(self, text: Any, ident: Any) -> bool:
         if self.stream.key is not None and ident is not None:
             return ident in self.keys
-        return not self.wanted.by_file and self.wanted.selects(text, ident)
+        return not self.request.by_file and self.request.selects(text, ident)
 
-    def left(self, events: Sequence[Event]) -> tuple[Event, ...]:
-        return tuple(each for each in events if not self.has(each.text, each.id))
+    def leave(self, events: Sequence[Event]) -> tuple[Event, ...]:
+        return tuple(e for e in events if not self.has(e.text, e.id))
 
-    def left_rejected(self, events: Sequence[Event]) -> tuple[Event, ...]:
+    def leave_rejected(self, events: Sequence[Event]) -> tuple[Event, ...]:
         """A line that is no object has no fields to be found by."""
         return tuple(e for e in events if not e.is_readable or not self.has(e.text, e.id))
 
@@ -91,46 +91,46 @@ class Erasing(Machine):
         if not Table(self.uri, APP).writers:
             return
         STEPS["erase"] += 1
-        wanted = self._choose(choice, how)
+        request = self._choose(choice, how)
         is_building = any(part.building is not None for part in self.parts.values())
         self.erased: set[str] = set()
         beside = None
         if overtaken is not None and not is_building and self.has("beside"):
             beside = (overtaken[1], overtaken[0])
-        if not self._erase(wanted, None if beside else kill, beside):
+        if not self._erase(request, None if beside else kill, beside):
             if not is_building:
                 self._meanwhile(meanwhile, choice)
-            assert self._erase(wanted, None, None)
+            assert self._erase(request, None, None)
         for text in sorted(self.erased - self._texts())[:2]:
             STEPS["values searched for"] += 1
             assert not find_value(text, *self._folders()), f"{text} was erased, and is there"
 
-    def _choose(self, choice: int, how: str) -> Wanted:
+    def _choose(self, choice: int, how: str) -> Request:
         texts = sorted(self._texts())
         if how == "file" and self.stream.key is not None:
-            return Wanted(ids=frozenset({1 + choice % 3}), by_file=True)
+            return Request(ids=frozenset({1 + choice % 3}), by_file=True)
         if how in ("ids", "file") or not texts:
-            return Wanted(ids=frozenset({1 + choice % 3, 4}))
+            return Request(ids=frozenset({1 + choice % 3, 4}))
         number = 2 if how == "texts" else 1
-        return Wanted(texts=frozenset(texts[(choice + n) % len(texts)] for n in range(number)))
+        return Request(texts=frozenset(texts[(choice + n) % len(texts)] for n in range(number)))
 
     def _texts(self) -> set[str]:
         """The texts of all readable events that the tables have."""
         parts = self.parts.values()
         events = [e for part in parts for e in (*part.rows, *part.buried, *part.dead)]
-        found = {e.text for e in events if e.is_readable}
-        return found | {str(row["text"]) for row in self._versions()}
+        readable = {e.text for e in events if e.is_readable}
+        return readable | {str(row["text"]) for row in self._versions()}
 
     def _versions(self) -> list[dict[str, Any]]:
         """The rows of the history that the table names, ends of keys included."""
-        found = []
+        rows: list[dict[str, Any]] = []
         for name in self.parts:
             main = Table(self.uri, app_id(name))
             table = self._companion_table(main, HISTORY)
             if table is not None:
                 files = (*table.files, *table.metadata.hidden)
-                found += [row for file in files for row in rows_of(table.uri, file)]
-        return found
+                rows += [row for file in files for row in rows_of(table.uri, file)]
+        return rows
 
     def _folders(self) -> list[Any]:
         names = ["users", *(f"users{suffix}" for suffix in SUFFIXES.values()), "catalog"]
@@ -138,10 +138,10 @@ class Erasing(Machine):
 
     # One run of `elt erase`
 
-    def _erase(self, wanted: Wanted, kill: Any, beside: tuple[int, int] | None) -> bool:
+    def _erase(self, request: Request, kill: Any, beside: tuple[int, int] | None) -> bool:
         """Erase rows; return whether that was completed."""
         stream = self.stream
-        selected = self._select(wanted, stream)
+        selected = self._select(request, stream)
         history = Counter(self._signs_of_history(selected))
         begun = {kind: self._version_of(kind) for kind in (None, *SUFFIXES)}
         place = Location.parse(self.uri)
@@ -155,7 +155,7 @@ class Erasing(Machine):
                 STEPS["sync beside an erasure"] += 1
                 self._adopt_erasure(selected, begun)
                 self._commit(beside[1], live, final=True)
-                selected = self._select(wanted, stream)
+                selected = self._select(request, stream)
 
         others = (
             done_at(Failpoint.COMMIT_READY, interrupt, beside[0])
@@ -173,7 +173,7 @@ class Erasing(Machine):
                 )
                 erase(
                     erasure,
-                    self._selection(erasure, wanted),
+                    self._selection(erasure, request),
                     KeyLog(b"salt", "fingerprint"),
                     publish=self._expire,
                 )
@@ -194,12 +194,12 @@ class Erasing(Machine):
             assert after == history, "other versions in the history than those that were to stay"
         return True
 
-    def _selection(self, erasure: Erasure, wanted: Wanted) -> Selection:
-        if wanted.by_file:
-            return Selection(erasure.key, keys=pa.table({"id": sorted(wanted.ids)}))
-        return Selection(erasure.key, check_condition(wanted.condition))
+    def _selection(self, erasure: Erasure, request: Request) -> Selection:
+        if request.by_file:
+            return Selection(erasure.key, keys=pa.table({"id": sorted(request.ids)}))
+        return Selection(erasure.key, check_condition(request.condition))
 
-    def _select(self, wanted: Wanted, stream: Stream) -> Selected:
+    def _select(self, request: Request, stream: Stream) -> Selected:
         """What is selected by the rows that are there, and what an erasure before has not finished."""
         there: list[tuple[Any, Any]] = [(row["text"], row["id"]) for row in self._versions()]
         for part in self.parts.values():
@@ -208,13 +208,13 @@ class Erasing(Machine):
                 rows, buried = landed(stream, (), (), part.building.rows)
                 events += [*rows, *buried]
             there += [(event.text, event.id) for event in events]
-        keys = {ident for text, ident in there if wanted.selects(text, ident)} - {None}
-        keys = self._unfinished() | (wanted.ids if wanted.by_file else keys)
-        selected = Selected(wanted, stream, frozenset(keys))
+        keys = {ident for text, ident in there if request.selects(text, ident)} - {None}
+        keys = self._read_unfinished() | (request.ids if request.by_file else keys)
+        selected = Selected(request, stream, frozenset(keys))
         self.erased |= {text for text, ident in there if selected.has(text, ident)}
         return selected
 
-    def _unfinished(self) -> set[Any]:
+    def _read_unfinished(self) -> set[Any]:
         """The keys that an erasure which did not end has left to the next one."""
         files = (self.folder / "users" / "_erasures" / "unfinished").glob("*.parquet")
         return {ident for file in files for ident in pq.read_table(file)["id"].to_pylist()}
@@ -236,7 +236,7 @@ class Erasing(Machine):
         table = Table(self.uri + SUFFIXES.get(kind or "", ""), APP)
         return table.version if table.exists else -1
 
-    def _erased_by(self, kind: str | None, since: int) -> set[str]:
+    def _list_erasers(self, kind: str | None, since: int) -> set[str]:
         """The writers of a table that have committed an erasure since a version."""
         table = Table(self.uri + SUFFIXES.get(kind or "", ""), APP)
         if not table.exists:
@@ -245,13 +245,13 @@ class Erasing(Machine):
 
     def _adopt_erasure(self, selected: Selected, begun: dict[str | None, int]) -> None:
         """Leave out in the oracle what an erasure has committed; `begun` is then the present versions."""
-        main = self._erased_by(None, begun[None])
-        dead = self._erased_by(DEAD_LETTER, begun[DEAD_LETTER])
+        main = self._list_erasers(None, begun[None])
+        dead = self._list_erasers(DEAD_LETTER, begun[DEAD_LETTER])
         begun.update({kind: self._version_of(kind) for kind in begun})
         for name, part in self.parts.items():
             if main:
                 self.epochs[name] += 1
-            self.parts[name] = self._without(
+            self.parts[name] = self._leave_out(
                 part,
                 selected,
                 rows=bool(main),  # they go with the first writer
@@ -262,19 +262,19 @@ class Erasing(Machine):
             self.versions.clear()
             self.histories.clear()
 
-    def _without(
+    def _leave_out(
         self, part: Part, selected: Selected, *, rows: bool, hidden: bool, dead: bool
     ) -> Part:
         if rows:
-            part = replace(part, rows=selected.left(part.rows))
+            part = replace(part, rows=selected.leave(part.rows))
         if dead:
-            part = replace(part, dead=selected.left_rejected(part.dead))
+            part = replace(part, dead=selected.leave_rejected(part.dead))
         building = part.building
         if building is not None and hidden:
-            building = replace(building, rows=selected.left(building.rows))
+            building = replace(building, rows=selected.leave(building.rows))
         if building is not None and dead:
-            building = replace(building, dead=selected.left_rejected(building.dead))
-        buried = selected.left(part.buried) if hidden else part.buried
+            building = replace(building, dead=selected.leave_rejected(building.dead))
+        buried = selected.leave(part.buried) if hidden else part.buried
         return replace(part, buried=buried, building=building)
 
     # Meanwhile

@@ -272,15 +272,15 @@ def find_matches(
     else:
         listed = erased_rows._list_files(tables, selection.condition)
         rows = [row for table, files in listed for row in read_files(table, None, files).rows]
-        records = [] if rejected is None else _rejected(rejected, rejected.files)
+        records = [] if rejected is None else _parse_rejected(rejected, rejected.files)
         rows += [record for _, record in records if _has_key(record, names)]
-        found = [row for row in rows if meets(row, selection)]
+        selected = [row for row in rows if meets(row, selection)]
         schema = main.arrow_schema()
         keys, ids = (
             pa.table({n: pa.array([row[n] for row in part], schema.field(n).type) for n in columns})
             for part, columns in (
-                ([row for row in found if _has_key(row, names)], names),
-                ([row for row in found if not _has_key(row, names)], [metadata_columns.RAW_ID]),
+                ([row for row in selected if _has_key(row, names)], names),
+                ([row for row in selected if not _has_key(row, names)], [metadata_columns.RAW_ID]),
             )
         )
     write = erased_rows._write_keys
@@ -299,7 +299,7 @@ def _has_key(row: Mapping[str, Any], names: Collection[str]) -> bool:
     return any(row.get(name) is not None for name in names)
 
 
-def _rejected(table: Table, files: Iterable[DataFile]) -> list[tuple[Row, Row]]:
+def _parse_rejected(table: Table, files: Iterable[DataFile]) -> list[tuple[Row, Row]]:
     """Rejected records, each with the values that it has itself."""
     rows = [row for file in files for row in rows_of(table.storage.root, file)]
     parsed = [(row, json.loads(row["record"])) for row in rows]
@@ -316,7 +316,7 @@ def take_rejected(
     replaced: dict[str, list[DataFile]] = {}
     remove, count = [], 0
     for file in table.files:
-        rows = _rejected(table, [file])
+        rows = _parse_rejected(table, [file])
         rest = [
             row
             for row, record in rows

@@ -361,14 +361,14 @@ class Erasure:
             for part in self._parts
         ]
         keys = () if self._matches is None else self._matches.keys.files
-        kept = keep_unfinished(self.main.storage, keys)
+        copies = keep_unfinished(self.main.storage, keys)
         for part in reversed(self._parts):
             for taken in part.built:
                 try:
                     _publish(taken, self.id)
                 except NOTHING_PUBLISHED:
                     if not self._has_committed:
-                        self.main.storage.discard(kept)
+                        self.main.storage.discard(copies)
                     raise
                 self._has_committed = True
             part.built = []
@@ -572,9 +572,9 @@ def _refuse_other_columns(table: Table) -> None:
     refresh, schema = table.metadata.refresh, table.arrow_schema()
     for file in () if refresh is None else (*refresh.files, *refresh.tombstones):
         with table.storage.open_path(file.path) as source:
-            found = pq.read_schema(source)
+            columns = pq.read_schema(source)
         try:
-            conform_columns(pa.RecordBatch.from_pylist([], found), schema)
+            conform_columns(pa.RecordBatch.from_pylist([], columns), schema)
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise ConfigError(
                 f"a refresh of the table {table.uri} is not complete, and gives it other columns: {error}",

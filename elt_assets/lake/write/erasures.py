@@ -76,8 +76,8 @@ def read_suppressed(storage: TableStorage, salt: str | None = None) -> Suppresse
     Raises:
         ConfigError: hashes were made with another salt, or of another key.
     """
-    found = (info.base_name for info in storage.list_folder(SUPPRESSED))
-    names = sorted(name for name in found if name.endswith(".json"))
+    infos = storage.list_folder(SUPPRESSED)
+    names = sorted(info.base_name for info in infos if info.base_name.endswith(".json"))
     lists = [json.loads(storage.read_text(f"{SUPPRESSED}/{name}") or "{}") for name in names]
     lists = [values for values in lists if values.get("keys")]
     if not lists:

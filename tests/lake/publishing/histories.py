@@ -23,7 +23,7 @@ from elt_assets.lake.publish.iceberg import Publisher
 from elt_assets.lake.write.companions import HISTORY, StreamTables
 from elt_assets.settings import IcebergSettings
 from elt_assets.storage.location import Location
-from tests.lake.erasing import Erasing, Wanted
+from tests.lake.erasing import Erasing, Request
 from tests.lake.modelled import KILLS, STEPS
 from tests.lake.publishing import oracle
 from tests.lake.staging import APP
@@ -97,10 +97,10 @@ class Published(Erasing):
         self.publisher.expire(lake_table, dt.timedelta(0))
         return True
 
-    def _erase(self, wanted: Wanted, kill: Any, beside: tuple[int, int] | None) -> bool:
+    def _erase(self, request: Request, kill: Any, beside: tuple[int, int] | None) -> bool:
         """Erase as another process; then all is published, without the rows."""
         self.publisher = Publisher(self.make_catalog(Path(self.folder) / "catalog"))
-        is_done = super()._erase(wanted, kill, beside)
+        is_done = super()._erase(request, kill, beside)
         self.checked_versions.clear()
         return is_done
 
