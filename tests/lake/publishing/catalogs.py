@@ -98,7 +98,7 @@ def open_catalog(kind: str, place: str, **options: Any) -> Catalog:
 
 
 @contextmanager
-def answering_server(
+def start_answering_server(
     status: int, content: bytes, headers: Mapping[str, str] | None = None
 ) -> Iterator[str]:
     """Start a server that gives each request the same answer; yield its URL."""

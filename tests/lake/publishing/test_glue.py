@@ -11,7 +11,7 @@ from pyspark.sql import types as t
 
 from elt_assets.errors import ConfigError, TransientError
 from elt_assets.lake.publish.registration import MARK, Registration, register
-from tests.lake.publishing.catalogs import Server, answering_server, open_catalog
+from tests.lake.publishing.catalogs import Server, open_catalog, start_answering_server
 from tests.support.object_store import KEY, REGION, SECRET
 
 pytestmark = pytest.mark.process
@@ -131,7 +131,7 @@ def test_refusals_of_aws_say_what_to_do(
     glue: Server, code: str, error: type[Exception], text: str
 ) -> None:
     refusal = json.dumps({"__type": code, "Message": "no"}).encode()
-    with answering_server(400, refusal) as endpoint, pytest.raises(error) as caught:
+    with start_answering_server(400, refusal) as endpoint, pytest.raises(error) as caught:
         register(open_catalog("glue", endpoint), glue.registration("users", SCHEMA))
     assert code in str(caught.value)
     assert text in str(caught.value)

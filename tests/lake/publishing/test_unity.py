@@ -17,8 +17,8 @@ from tests.lake.publishing.catalogs import (
     TOKEN,
     UNITY_CATALOG,
     Server,
-    answering_server,
     open_catalog,
+    start_answering_server,
     unity_server,
 )
 from tests.lake.publishing.test_registration import assert_entry
@@ -150,7 +150,7 @@ def test_other_answers_are_errors_that_say_what_to_do(
     text: str,
 ) -> None:
     """A redirect is not followed: the token would go with it."""
-    with answering_server(status, content, headers) as url:
+    with start_answering_server(status, content, headers) as url:
         catalog = UnityCatalog(url, UNITY_CATALOG, lambda: TOKEN)
         with pytest.raises(error) as caught:
             register(catalog, unity.registration("users"))
