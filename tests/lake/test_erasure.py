@@ -406,6 +406,25 @@ def test_a_companion_without_a_commit_is_read_where_an_erasure_begins_its_log(la
     assert lake.dead_letter.records == 2
 
 
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_a_writer_of_which_a_restore_has_undone_every_commit_begins_anew(
+    lake: Lake, is_empty: bool
+) -> None:
+    """Also if the table is empty then: older versions have the rows that are to be erased."""
+    users = people()
+    if not is_empty:
+        lake.sync(users, person(1, "a@x"), value=1, partition="a")
+    version = lake.table.version if lake.table.exists else 0
+    lake.sync(users, person(2, SECRET), value=2, partition="b")
+    DeltaTable(lake.uri).restore(version)
+    erasure = open_erasure(lake, users)
+    erase_rows(erasure, select(erasure, f"email = '{SECRET}'"))
+    assert not find_value(SECRET, lake.folder / "users")
+    assert lake.tables(f"{APP}|b").metadata.state is None
+    lake.sync(users, person(3, "b@x"), value=3, partition="b")
+    assert lake.ids() == ([3] if is_empty else [1, 3])
+
+
 @pytest.mark.parametrize("commits", [0, 1, 3])
 @pytest.mark.parametrize("partition", [None, "b"])
 def test_a_run_whose_version_the_log_has_no_more_is_refused(

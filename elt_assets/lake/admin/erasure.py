@@ -550,7 +550,9 @@ def _open_part(kind: str | None, place: Location, writer: str) -> _Part | None:
     """Return a table as each of its writers has it; None if there is none, or no commit yet."""
     if not is_table(place):
         return None
-    writers = Table(place, writer).writers
+    table = Table(place, writer)
+    # A writer that a restore left without a commit gets one: its others go with the older entries of the log.
+    writers = [*table.writers, *table.undone_writers]
     return _Part(kind, [Table(place, app) for app in writers]) if writers else None
 
 

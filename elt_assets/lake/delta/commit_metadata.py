@@ -274,6 +274,13 @@ def newest_commit_by_writer(delta: Snapshot, storage: TableStorage) -> dict[str,
     return newest
 
 
+def list_undone_writers(delta: Snapshot, storage: TableStorage) -> list[str]:
+    """Return the writers of which a restore has undone every commit that the log has, by their `app_id`."""
+    present = {entry.get("elt.app") for entry in effective_commits(delta, storage)}
+    writers = (entry.get("elt.app") for entry in log.read_newest_first(delta))
+    return list(dict.fromkeys(app for app in writers if app and app not in present))
+
+
 def hidden_since(delta: Snapshot, storage: TableStorage, oldest: int) -> set[str]:
     """Return the paths of hidden files that the present version needs, or any version since a time.
 

@@ -35,6 +35,7 @@ from elt_assets.lake.delta.commit_metadata import (
     current_metadata,
     hidden_of,
     hidden_since,
+    list_undone_writers,
     metadata_of,
     newest_commit_by_writer,
     newest_writer,
@@ -564,6 +565,11 @@ class Table:
     def writers(self) -> list[str]:
         """The `app_id` of each writer of the table, without those that another one continues."""
         return list(self._newest_commits())
+
+    @property
+    def undone_writers(self) -> list[str]:
+        """The `app_id` of each writer of which a restore has undone every commit."""
+        return [] if self._delta is None else list_undone_writers(self._delta, self.storage)
 
     def reorganise(self, change: TableChange) -> None:
         """Publish a compaction, which moves rows to other files. It has no state and no transaction.
