@@ -129,10 +129,16 @@ def open_follower(name: str) -> Any:
     """
     try:
         function = load_object("the followers of tables", name)
-    except ConfigError as error:
+    except Exception as error:
         missing = error.__cause__
         if not isinstance(missing, ModuleNotFoundError):
-            raise
+            # pyiceberg reads its file when it is loaded, though nothing of it is used here.
+            raise ConfigError(
+                f"tables cannot be published: a library cannot be loaded: {type(error).__name__}: "
+                f"{' '.join(str(error).split())}",
+                guidance="correct what the message names. pyiceberg reads `.pyiceberg.yaml` in "
+                "PYICEBERG_HOME, the home directory or the working directory, and variables PYICEBERG_…",
+            ) from error
         raise ConfigError(
             f"tables cannot be published: the library {missing.name} is not installed",
             guidance="install it: pip install 'elt-assets[iceberg]'",

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -59,6 +60,8 @@ from elt_assets.lake.worker.parquet import Output
 from elt_assets.lake.worker.statistics import MAX_BOUND_CHARS
 from elt_assets.storage.location import Location
 
+_WRITTEN_BY_ENGINES = re.compile(r"(_change_data/)?([^/=]+=[^/]*/)*[^/]+\.parquet")
+"""The paths at which engines of Delta write files of a table: in its root, or in folders of partitions."""
 _FILES = pa.schema({"path": pa.string(), "size_bytes": pa.int64(), "num_records": pa.int64()})
 Bounds = tuple[object, object]
 """The minimum and the maximum of a column in a file."""
@@ -578,11 +581,24 @@ class Table:
         Files that only older versions use are among them. Check the result with `find_needed`: a
         checkpoint of another engine omits removed files after `delta.deletedFileRetentionDuration`, so that
         files which are still needed may be among them too.
+
+        Files of others are not among them, for example those of a table in a folder below this one: a file is
+        of this table if it is in a folder of this project, if the log names it, or if it is where engines of
+        Delta write files.
         """
+        paths = self._list_unreferenced(retention, full=True)
+        foreign = (path for path in paths if not DataFile(path, 0, 0).is_own)
+        others = {path for path in foreign if not _WRITTEN_BY_ENGINES.fullmatch(path)}
+        if others:
+            others -= set(self._list_unreferenced(retention, full=False))
+        return [path for path in paths if path not in others]
+
+    def _list_unreferenced(self, retention: dt.timedelta, *, full: bool) -> list[str]:
+        """`full`: also files that the log does not name."""
         assert self._delta is not None
         hours = math.ceil(retention.total_seconds() / 3600)
         return self._delta.delta_table.vacuum(
-            retention_hours=hours, dry_run=True, enforce_retention_duration=False, full=True
+            retention_hours=hours, dry_run=True, enforce_retention_duration=False, full=full
         )
 
     def find_needed(self, oldest: dt.datetime) -> set[str]:

@@ -39,8 +39,6 @@ from typing import Any
 
 from pyiceberg.exceptions import (
     CommitFailedException,
-    NoSuchNamespaceError,
-    NoSuchTableError,
     TableAlreadyExistsError,
 )
 from pyiceberg.partitioning import PartitionSpec
@@ -49,7 +47,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 from pyiceberg.table.update import SetPropertiesUpdate
 
-from elt_assets.errors import ConcurrentSync, ConfigError
+from elt_assets.errors import ConcurrentSync
 from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta import attachments, log, opening
 from elt_assets.lake.delta.log import LogEntry
@@ -68,7 +66,15 @@ from elt_assets.lake.publish.commits import (
     schema_updates,
     snapshot_updates,
 )
-from elt_assets.lake.publish.connecting import OpenCatalog, explain, open_catalog
+from elt_assets.lake.publish.connecting import (
+    LostMetadata,
+    OpenCatalog,
+    TakenName,
+    explain,
+    find_table,
+    open_catalog,
+    refuse_taken,
+)
 from elt_assets.lake.publish.data_files import (
     FileChanges,
     FileMaker,
@@ -118,10 +124,6 @@ _FIXED: Mapping[str, str] = {
 }
 """Properties of each table."""
 _log = logging.getLogger(__name__)
-
-
-class LostMetadata(ConfigError):
-    """The catalog has a table whose metadata file does not exist."""
 
 
 class Publisher:
@@ -215,7 +217,7 @@ class Publisher:
         with self._explain_errors(table):
             try:
                 iceberg = self._load(table)
-            except RefusedTable:
+            except (RefusedTable, TakenName):  # so nothing is published
                 return False
             if iceberg is None or not is_published_of(iceberg, table):
                 return False
@@ -268,18 +270,7 @@ class Publisher:
         return self._opened
 
     def _load(self, table: LakeTable) -> Table | None:
-        identifier = self.identifier(table)
-        try:
-            return self._open(table).catalog.load_table(identifier)
-        except (NoSuchTableError, NoSuchNamespaceError):
-            return None
-        except FileNotFoundError as error:
-            raise LostMetadata(
-                f"the catalog has the Iceberg table {'.'.join(identifier)}, and its metadata is gone: "
-                f"{first_line(error)}",
-                guidance=f"if its folder was moved away, `elt publish {table.connection} --replace` (with "
-                "the name of the stream) starts a new one; or restore the folder",
-            ) from error
+        return find_table(self._open(table), self.identifier(table), table.connection)
 
     def _read_delta(self, location: Location) -> Snapshot | None:
         """Return the newest version of a Delta table; None if there is none."""
@@ -331,17 +322,22 @@ class Publisher:
             catalog.create_namespace_if_not_exists(identifier[:depth])
         root = root_uri(table.location)
         schema = make_schema(spark_schema(delta), None, table.texts)
-        created = catalog.create_table(
-            identifier,
-            schema,
-            location=root,
-            partition_spec=make_spec(schema, delta.metadata().partition_columns, None),
-            properties={
-                **_FIXED,
-                "write.metadata.path": f"{root}/{FOLDER}",
-                DELTA_ID: delta.metadata().id,
-            },
-        )
+        try:
+            created = catalog.create_table(
+                identifier,
+                schema,
+                location=root,
+                partition_spec=make_spec(schema, delta.metadata().partition_columns, None),
+                properties={
+                    **_FIXED,
+                    "write.metadata.path": f"{root}/{FOLDER}",
+                    DELTA_ID: delta.metadata().id,
+                },
+            )
+        except TableAlreadyExistsError as error:
+            if self._load(table) is None:
+                raise refuse_taken(".".join(identifier), first_line(error)) from None
+            raise  # another publisher was first
         reach(Failpoint.ICEBERG_CREATED)
         return created
 

@@ -16,7 +16,8 @@ Test: `tests/lake/publishing/test_publish_schemas.py`
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from itertools import count
 
 from pyiceberg.exceptions import ResolveError
@@ -68,6 +69,9 @@ _ONLY_IN_FILES = (*(field.name for field in HIDDEN_FIELDS), *DELETE_MARKERS)
 """Columns that files may have although the table does not: of a history, and of a table that is frozen."""
 _FIRST_UNUSED = 2_000_000_000
 """The first of the ids of these columns. Iceberg's own reserved ids begin above 2,147,483,000."""
+_AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NOT_AVRO = re.compile(r"[^A-Za-z0-9_]")
+"""Matches a character that is in no name of Avro."""
 _UNORDERED = (DoubleType, FloatType)
 """Types that cannot be those of identifier fields."""
 
@@ -133,15 +137,21 @@ def make_name_mapping(schema: Schema) -> str:
 def make_spec(
     schema: Schema, partition_by: Sequence[str], present: TableMetadata | None
 ) -> PartitionSpec:
-    """Return the partition fields of a table: the values of its partition columns as they are."""
+    """Return the partition fields of a table: the values of its partition columns as they are.
+
+    Manifests are Avro files, whose fields have these names. Where a column's name is none of Avro (it has a
+    letter with an accent, for example), its partition field has another one: readers refuse the file, and
+    DuckDB ends the process.
+    """
     specs = [] if present is None else list(present.partition_specs)
     ids = {(f.source_id, f.name): f.field_id for spec in specs for f in spec.fields}
     last = max([PARTITION_FIELD_ID_START - 1, *ids.values()])
     if present is not None:
         last = max(last, present.last_partition_id or 0)
-    numbers, fields = count(last + 1), []
-    for name in partition_by:
-        source = schema.find_field(name).field_id
+    numbers, fields = count(last + 1), list[PartitionField]()
+    for column in partition_by:
+        source = schema.find_field(column).field_id
+        name = _name_field(column, [*schema.column_names, *(field.name for field in fields)])
         number = ids.get((source, name)) or next(numbers)
         fields.append(PartitionField(source, number, IdentityTransform(), name))
     former = [] if present is None else [present.spec(), *specs]
@@ -149,6 +159,21 @@ def make_spec(
         if list(spec.fields) == fields:
             return spec
     return PartitionSpec(*fields, spec_id=1 + max((spec.spec_id for spec in specs), default=-1))
+
+
+def _name_field(column: str, taken: Collection[str]) -> str:
+    """Return the name of the partition field of a column: the column's, if Avro accepts it.
+
+    Args:
+        taken: the names of all columns, of which Iceberg permits only the field's own, and of other fields.
+    """
+    if _AVRO_NAME.fullmatch(column):
+        return column
+    name = _NOT_AVRO.sub(lambda match: f"_x{ord(match[0]):X}", f"p_{column}")
+    others = {other.casefold() for other in taken}
+    while name.casefold() in others:
+        name += "_"
+    return name
 
 
 class _Numbers:
