@@ -107,6 +107,11 @@ class CommitMetadata:
         building = () if self.refresh is None else (*self.refresh.files, *self.refresh.tombstones)
         return (*self.tombstones, *building)
 
+    def list_new_hidden(self, before: CommitMetadata) -> list[DataFile]:
+        """Return the files of `hidden` that earlier metadata does not have."""
+        present = {file.path for file in before.hidden}
+        return [file for file in self.hidden if file.path not in present]
+
     @property
     def stands_for(self) -> str | None:
         """The name of the commit whose contents the table has."""

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import json
 import re
-import uuid
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -80,12 +79,7 @@ def _leave_out_removals(storage: TableStorage, version: int) -> None:
     sink = pa.BufferOutputStream()
     pq.write_table(rest, sink)
     content = sink.getvalue()
-    # An object of a store appears whole.
-    new = path if storage.location.is_object_store else f"{path}.{uuid.uuid4().hex}{UNFINISHED}"
-    with storage.system.open_output_stream(f"{storage.root}/{new}") as out:
-        out.write(content)
-    if new != path:
-        storage.system.move(f"{storage.root}/{new}", f"{storage.root}/{path}")
+    storage.replace_file(path, content)
     hint = {"version": version, "size": rest.num_rows, "sizeInBytes": content.size}
     storage.write_text(log.HINT, json.dumps(hint))
 

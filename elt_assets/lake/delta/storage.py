@@ -180,11 +180,26 @@ class TableStorage:
 
     def write_text(self, path: str, text: str) -> None:
         """Write a text file by its path under the root; its folder is created."""
+        self._write(path, text.encode())
+
+    def replace_file(self, path: str, content: bytes) -> None:
+        """Write a file, whole or not at all, by its path under the root, also if there is one.
+
+        A kill may leave a second file beside it on a disk, whose name ends with `UNFINISHED`.
+        """
+        if self.location.is_object_store:  # an object appears whole
+            self._write(path, content)
+            return
+        new = f"{path.rpartition('/')[0]}/.{uuid.uuid4().hex}{UNFINISHED}"
+        self._write(new, content)
+        self.system.move(f"{self.root}/{new}", f"{self.root}/{path}")
+
+    def _write(self, path: str, content: bytes) -> None:
         target = f"{self.root}/{path}"
         if not self.location.is_object_store:
             self.system.create_dir(target.rpartition("/")[0])
         with self.system.open_output_stream(target) as sink:
-            sink.write(text.encode())
+            sink.write(content)
 
     def modification_time(self, path: str) -> int:
         """Return when a file under the root was written (epoch milliseconds)."""

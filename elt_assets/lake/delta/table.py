@@ -628,8 +628,8 @@ class Table:
         self.advance()
         return log_cut.cut(self._delta, self.storage)
 
-    def version_of(self, commit: str) -> int:
-        """Return the newest version with the contents of a commit of this `app_id`.
+    def version_of(self, commit: str | None) -> int:
+        """Return the newest version with the contents of a commit of this `app_id`; None: of none yet.
 
         Raises:
             SystemFailure: the log no longer contains the commit.
