@@ -105,7 +105,7 @@ def check_kills(
 
 CLOCKS = 6
 """Kills of a command at random times."""
-KILLS = 1
+KILLS = 2
 """Kills of each operation in the short form."""
 
 
@@ -123,8 +123,7 @@ def move(scene: Scene) -> list[Step]:
 
 
 OPERATIONS: Sequence[tuple[MakeSteps, int]] = (
-    (rename, 0),
-    (moved.rename_connection, 1),
+    (rename, 2),
     (remove, 2),
     (move, 0),
 )

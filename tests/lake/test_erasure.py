@@ -17,6 +17,7 @@ from elt_assets.lake.admin.erased_rows import Selection
 from elt_assets.lake.admin.erasure import Counts, Erasure, KeyLog, erase
 from elt_assets.lake.delta.outcome import Superseded
 from elt_assets.lake.delta.storage import TableChange
+from elt_assets.lake.read.snapshots import snapshot
 from elt_assets.protocol.catalog import APPEND, APPEND_DEDUP, DELETED_AT, ConfiguredStream
 from tests.lake.camera import Camera
 from tests.lake.crashing import done_at, killed_at
@@ -385,6 +386,24 @@ def test_a_refresh_with_other_columns_must_be_complete_first(lake: Lake) -> None
     erasure = open_erasure(lake, other)
     erase_rows(erasure, select(erasure, f"email = '{SECRET}'"))
     assert lake.ids() == [3, 4]
+
+
+def test_a_companion_without_a_commit_is_read_where_an_erasure_begins_its_log(lake: Lake) -> None:
+    """Its version 0 is gone, and a run that died has left a commit to it that the table does not name."""
+    users = people()
+    lake.sync(users, person(1, SECRET), person("no", "a@x"), value=1, partition="a")
+    erasure = open_erasure(lake, users)
+    erase_rows(erasure, select(erasure, f"email = '{SECRET}'"))
+
+    def sync() -> None:
+        lake.sync(users, person(2, "b@x"), person("no", "b@x"), value=2, partition="b")
+
+    killed_at(Failpoint.COMPANION_COMMITTED, 1, sync)
+    records = snapshot(lake.spark, f"{lake.uri}_dead_letter", f"{APP}|b_dead_letter")
+    assert ["a@x" in row.record for row in records.collect()] == [True]
+    sync()
+    assert lake.ids() == [2]
+    assert lake.dead_letter.records == 2
 
 
 @pytest.mark.parametrize("commits", [0, 1, 3])
