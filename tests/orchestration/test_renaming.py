@@ -22,18 +22,13 @@ from elt_assets.orchestration.component import ConnectionComponent
 from elt_assets.pipeline.former_tables import find_former_tables
 from elt_assets.storage.location import Location
 from tests.lake.crashing import killed_at
-from tests.programs.scripted import record, script, state
+from tests.programs.scripted import KEYED, record, script, state
 from tests.programs.windowed_source import windowed
 from tests.support.elt import Elt
 from tests.support.project import BIN, REPOSITORY, Project
 from tests.support.runs import failure_of, fetch_materializations, materialize
 
 pytestmark = pytest.mark.usefixtures("spark_provider")
-KEYED: dict[str, Any] = {
-    "destination_sync_mode": "append_dedup",
-    "primary_key": [["id"]],
-    "history": True,
-}
 
 
 def run_sync(project: Project, *lines: Any, connection: Any = None, **stream: Any) -> None:

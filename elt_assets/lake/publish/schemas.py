@@ -19,11 +19,13 @@ import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from itertools import count
+from typing import Any
 
 from pyiceberg.exceptions import ResolveError
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema, promote
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.name_mapping import MappedField
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import (
     BinaryType,
@@ -98,7 +100,7 @@ def make_schema(
     )
     fields = {field.name: field for field in struct.fields}
     keys = [fields[name] for name in texts.key if name in fields]
-    is_identifying = bool(keys) and all(
+    is_identifying = 0 < len(keys) == len(texts.key) and all(
         field.required and not isinstance(field.field_type, _UNORDERED) for field in keys
     )
     made = Schema(
@@ -131,7 +133,32 @@ def make_name_mapping(schema: Schema) -> str:
     more = [
         {"field-id": _FIRST_UNUSED + number, "names": [name]} for number, name in enumerate(others)
     ]
-    return json.dumps([*(field.model_dump(by_alias=True) for field in own), *more])
+    return json.dumps([*_map_fields(schema.as_struct(), own), *more])
+
+
+def _map_fields(struct: StructType, mapped: Sequence[MappedField]) -> list[dict[str, Any]]:
+    return [
+        _map_field(field.field_type, inner)
+        for field, inner in zip(struct.fields, mapped, strict=True)
+    ]
+
+
+def _map_field(kind: IcebergType, mapped: MappedField) -> dict[str, Any]:
+    """Return the mapping of a field and what is below it, as JSON.
+
+    Of a map, the key and the value are named twice: DuckDB looks for them below the group of the entries, as
+    they are in a file, and pyiceberg does not.
+    """
+    mapping: dict[str, Any] = {"field-id": mapped.field_id, "names": mapped.names}
+    if isinstance(kind, StructType):
+        return {**mapping, "fields": _map_fields(kind, mapped.fields)}
+    if isinstance(kind, ListType):
+        return {**mapping, "fields": [_map_field(kind.element_type, mapped.fields[0])]}
+    if isinstance(kind, MapType):
+        types = (kind.key_type, kind.value_type)
+        pair = [_map_field(*part) for part in zip(types, mapped.fields, strict=True)]
+        return {**mapping, "fields": [*pair, {"names": ["entries", "key_value"], "fields": pair}]}
+    return mapping
 
 
 def make_spec(

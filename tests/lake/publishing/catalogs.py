@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,31 @@ def open_catalog(kind: str, place: str, **options: Any) -> Catalog:
         return HiveCatalog(place)
     replaces = bool(options.get("replace_entries", True))
     return UnityCatalog(place, UNITY_CATALOG, lambda: TOKEN, replace_entries=replaces)
+
+
+@contextmanager
+def start_answering_server(
+    status: int, content: bytes, headers: Mapping[str, str] | None = None
+) -> Iterator[str]:
+    """Start a server that gives each request the same answer; yield its URL."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            self.send_response(status)
+            for name, value in {**(headers or {}), "Content-Length": str(len(content))}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_POST = answer
+
+        def log_message(self, *_: Any) -> None:
+            """Keep quiet."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
 
 
 @contextmanager

@@ -165,3 +165,17 @@ def test_readers_find_the_partitions_of_columns_with_letters_of_any_script(
     publisher.publish(table)
     for read in (None, read_by_polars, duck.read):
         oracle.check(publisher, table, read)
+
+
+def test_readers_find_what_is_in_maps(tmp_path: Path, duck: DuckDb) -> None:
+    publisher = Publisher(oracle.sqlite_settings(tmp_path / "catalog"))
+    table = oracle.lake_table(tmp_path / "lake" / "shop" / "sizes")
+    part = pa.struct([("a", pa.int64()), ("b", pa.list_(pa.string()))])
+    kind = pa.map_(pa.string(), pa.map_(pa.int64(), part))
+    for number in (1, 2):
+        value = [("k", [(number, {"a": number, "b": ["x", None]})]), ("empty", [])]
+        data = pa.table({"id": [number, 0], "map": pa.array([value, None], kind)})
+        write_deltalake(table.location.uri, data, mode="append")
+        publisher.publish(table)
+        for read in (None, read_by_polars, duck.read):
+            oracle.check(publisher, table, read)

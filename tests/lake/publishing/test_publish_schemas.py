@@ -44,6 +44,7 @@ VALUES: Mapping[str, tuple[pa.DataType, Any]] = {
     "wider": (pa.struct([("a", pa.int64()), ("c", pa.string())]), {"a": 2, "c": "y"}),
     "list": (pa.list_(pa.int32()), [1, 2]),
     "texts": (pa.list_(pa.string()), ["a", None]),
+    "map": (pa.map_(pa.string(), pa.int32()), [("k", 1)]),
     "structs": (pa.list_(pa.struct([("a", pa.int32())])), [{"a": 1}]),
 }
 COLUMNS = st.dictionaries(
@@ -123,6 +124,8 @@ def test_columns_that_are_never_null_are_identifier_fields() -> None:
     assert schema.identifier_field_names() == {"id"}
     nullable = t.StructType([t.StructField("id", t.LongType())])
     assert not make_schema(nullable, None, TableTexts(key=("id",))).identifier_field_ids
+    # A part of a key identifies nothing.
+    assert not make_schema(columns, None, TableTexts(key=("id", "gone"))).identifier_field_ids
 
 
 @given(st.lists(st.text(max_size=4), min_size=1, max_size=6, unique=True), st.data())
