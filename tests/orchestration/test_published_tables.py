@@ -268,9 +268,9 @@ def test_a_rename_that_cannot_be_changes_nothing(
     own: Project, elt: Elt, catalog: Catalog, tmp_path: Path
 ) -> None:
     """The new name is taken: the catalog still has the former one. Tables of others stay in any case."""
-    script(own, [record(id=1, name="a"), state(1)], schema=SCHEMA, **KEYED)
+    script(own, [record(id=1, name="a"), state(1)], schema=PEOPLE, **KEYED)
     sync(own)
-    script(own, [record(id=2, name="b"), state(2)], schema=SCHEMA, **KEYED, table="orders")
+    script(own, [record(id=2, name="b"), state(2)], schema=PEOPLE, **KEYED, table="orders")
     taken = own.home / "lake" / "scripted" / "orders_dead_letter"
     write_deltalake(taken, pa.table({"id": [1]}))
     catalog.create_table("scripted.orders", pa.schema({"id": pa.int64()}), location=str(tmp_path))

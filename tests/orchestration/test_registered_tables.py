@@ -138,14 +138,14 @@ def test_a_name_that_the_catalog_refuses_is_changed_by_a_rename(
 ) -> None:
     """The remedy that the warning of the sync names: nothing of that name is there to be removed."""
     name = "information_schema"
-    script(own, [record(id=1, name="a"), state(1)], schema=SCHEMA, table=name)
+    script(own, [record(id=1, name="a"), state(1)], schema=PEOPLE, table=name)
     run_sync(own)
     text = elt.capture.readouterr().err
     assert f"Unity Catalog refuses the name '{name}'" in text and "write another name" in text
-    script(own, [record(id=2, name="b"), state(2)], schema=SCHEMA, table="orders")
+    script(own, [record(id=2, name="b"), state(2)], schema=PEOPLE, table="orders")
     elt.json("rename", "scripted", name, "orders")
     assert find(catalog, "orders") is not None
-    script(own, [record(id=2, name="b"), state(2)], schema=SCHEMA, table=name)
+    script(own, [record(id=2, name="b"), state(2)], schema=PEOPLE, table=name)
     warnings = elt.json("rename", "scripted", "orders", name)["warnings"]
     assert "refuses the name" in warnings[0] and find(catalog, "orders") is None
     elt.json("remove", "scripted", "--data", "--yes")
@@ -155,7 +155,7 @@ def test_a_name_that_the_catalog_refuses_is_changed_by_a_rename(
 def test_a_removal_goes_on_when_the_catalog_is_up_again(
     own: Project, elt: Elt, catalog: Server
 ) -> None:
-    script(own, [record(id=1, name="a"), state(1)], schema=SCHEMA, **KEYED)
+    script(own, [record(id=1, name="a"), state(1)], schema=PEOPLE, **KEYED)
     run_sync(own)
     elt.capture.readouterr()
     catalog.proxy.plan(["lose request"] * 50)
