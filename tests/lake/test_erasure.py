@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any
 
 import pyarrow as pa
@@ -99,7 +99,7 @@ def places(lake: Lake) -> set[str]:
     return {_kind(place.path.relative_to(lake.folder)) for place in find_value(SECRET, lake.folder)}
 
 
-def _kind(path: Path) -> str:
+def _kind(path: PurePath) -> str:
     table, folder = path.parts[:2]
     return f"{table}/{folder}" + ("" if folder != "_delta_log" else path.suffix)
 

@@ -55,12 +55,13 @@ from elt_assets.lake.admin.erased_rows import (
     take_rejected,
     take_rows,
 )
-from elt_assets.lake.admin.maintenance import list_files, remove_documents
+from elt_assets.lake.admin.maintenance import find_unnamed_documents, list_files
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.log import FOLDER as LOG
 from elt_assets.lake.delta.opening import find_retyped, is_table
 from elt_assets.lake.delta.outcome import NOTHING_PUBLISHED, Superseded
 from elt_assets.lake.delta.storage import (
+    ALLOW_REMOVAL,
     DOCUMENTS,
     HIDDEN,
     VISIBLE,
@@ -524,17 +525,24 @@ def clean_up(erasure: Erasure, listed: Sequence[Listing]) -> Counts:
         reach(Failpoint.LOG_CUT)
         counts += Counts(files=len(stale), log_entries=entries)
     main = listed[0]
-    documents = remove_documents(main.storage, set(main.documents))
-    return counts + Counts(documents=documents)
+    documents = find_unnamed_documents(main.storage, main.documents)
+    _remove(main.storage, documents)
+    return counts + Counts(documents=len(documents))
 
 
 def _remove(storage: TableStorage, paths: Sequence[str]) -> None:
-    storage.discard(DataFile(path, 0, 0) for path in paths)
+    """Remove files.
+
+    Raises:
+        SystemFailure: some could not be removed.
+    """
+    if storage.discard(DataFile(path, 0, 0) for path in paths) == len(paths):
+        return
     left = [path for path in paths if storage.exists(path)]
     if left:
         raise SystemFailure(
             f"{len(left)} files with erased rows could not be removed from {storage.uri}, such as {left[0]}",
-            guidance="make the folder writable, and run the command again: it goes on",
+            guidance=f"{ALLOW_REMOVAL}, and run the command again: it goes on",
         )
 
 

@@ -31,7 +31,7 @@ from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta import log
 from elt_assets.lake.delta.commit_metadata import newest_commit_by_writer
 from elt_assets.lake.delta.snapshot import Snapshot, open_with_files
-from elt_assets.lake.delta.storage import UNFINISHED, DataFile, TableStorage
+from elt_assets.lake.delta.storage import ALLOW_REMOVAL, UNFINISHED, DataFile, TableStorage
 
 _PARTS = "_sidecars"
 _VERSION = re.compile(r"(\d{20})\.")
@@ -60,7 +60,7 @@ def cut(delta: Snapshot, storage: TableStorage) -> int:
     if gone < len(stale):
         raise SystemFailure(
             f"{len(stale) - gone} old entries of the log of the table {storage.uri} could not be removed",
-            guidance="make the folder writable, and run the command again: it goes on",
+            guidance=f"{ALLOW_REMOVAL}, and run the command again: it goes on",
         )
     return gone
 

@@ -53,6 +53,10 @@ MAX_BYTES = 2 * TARGET_BYTES
 rewritten still fit into one file."""
 UNFINISHED = ".tmp"
 """Suffix of a file that is written before it gets its name."""
+ALLOW_REMOVAL = (
+    "let this user remove files there (in a store `s3:DeleteObject`, or what it calls that)"
+)
+"""What to do if a file cannot be removed."""
 _READERS = 8
 """Footers that are read at the same time: each may be a request to an object store."""
 _MAX_REFUSED = 3

@@ -115,6 +115,8 @@ class Expiry:
     """The number of removed metadata files."""
     other_folders: tuple[str, ...] = ()
     """Folders below the table's root, each with a slash at its end, in which a catalog has its own files."""
+    left: int = 0
+    """The number of metadata files that could not be removed."""
 
 
 class IcebergPublisher(Follower, Protocol):
