@@ -265,7 +265,6 @@ class Scene:
         lake = self.lake
         copy_all(self.own.root, folder, _SAVED)
         restore_entries = self.save_entries()
-        slots = self._describe_server()
 
         def restore() -> None:
             for uri in self.lakes:
@@ -273,8 +272,12 @@ class Scene:
             copy_all(folder, self.own.root, _SAVED)
             restore_entries()
             self.set_lake(lake)
-            if self.server is not None and self._describe_server() != slots:
-                self.server.execute("SELECT pg_copy_logical_replication_slot('base', 's')")
+            if self.server is not None:
+                # A sync after the copy has moved the slot on, or a removal has dropped it.
+                self.server.execute(
+                    "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots "
+                    "WHERE slot_name = 's'; SELECT pg_copy_logical_replication_slot('base', 's')"
+                )
 
         return restore
 

@@ -105,7 +105,7 @@ def check_kills(
 
 CLOCKS = 6
 """Kills of a command at random times."""
-KILLS = 2
+KILLS = 1
 """Kills of each operation in the short form."""
 
 
@@ -124,6 +124,7 @@ def move(scene: Scene) -> list[Step]:
 
 OPERATIONS: Sequence[tuple[MakeSteps, int]] = (
     (rename, 2),
+    (moved.rename_connection, 1),
     (remove, 2),
     (move, 0),
 )
