@@ -64,16 +64,21 @@ def describe_problems(followers: Followers, tables: Sequence[LakeTable]) -> Iter
             yield f"the table {table.name} is committed, and not published: {problem}"
 
 
-def drop_published(tables: Sequence[LakeTable]) -> None:
+def drop_published(tables: Sequence[LakeTable]) -> list[LakeTable]:
     """Remove tables from all places in which they are published, before they are removed or moved.
 
+    Returns:
+        those that were published.
+
     Raises:
-        EltError: a place cannot be asked, or has another table by this name. Calling it again goes on.
+        EltError: a place cannot be asked, or another program has changed what it has of a table. Calling it
+            again goes on.
     """
+    published: dict[str, LakeTable] = {}
     for name in _list_followers():
         follower = open_follower(name)
-        for table in tables:
-            follower.drop(table)
+        published |= {table.name: table for table in tables if follower.drop(table)}
+    return list(published.values())
 
 
 def make_lake_table(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -261,3 +262,27 @@ def test_the_deployment_of_a_branch_does_not_publish_in_the_catalog_of_productio
     with pytest.raises(ConfigError, match="deployment of the branch"):
         Publisher().publish(oracle.lake_table(place))
     assert not catalog.namespace_exists("shop")
+
+
+def test_a_rename_that_cannot_be_changes_nothing(
+    own: Project, elt: Elt, catalog: Catalog, tmp_path: Path
+) -> None:
+    """The new name is taken: the catalog still has the former one. Tables of others stay in any case."""
+    script(own, [record(id=1, name="a"), state(1)], schema=PEOPLE, **KEYED)
+    sync(own)
+    script(own, [record(id=2, name="b"), state(2)], schema=PEOPLE, **KEYED, table="orders")
+    taken = own.home / "lake" / "scripted" / "orders_dead_letter"
+    write_deltalake(taken, pa.table({"id": [1]}))
+    catalog.create_table("scripted.orders", pa.schema({"id": pa.int64()}), location=str(tmp_path))
+    elt.capture.readouterr()
+    refused = elt.refuse("rename", "scripted", "things", "orders")
+    assert "orders_dead_letter already" in refused["message"]
+    check_current(own)
+    shutil.rmtree(taken)  # as the guidance says: move it away
+    warnings = elt.json("rename", "scripted", "things", "orders")["warnings"]
+    assert "was made by another program" in warnings[0]
+    names = {name for _, name in catalog.list_tables("scripted")}
+    assert names == {"orders", "orders_history"}
+    elt("remove", "scripted", "--data", "--yes")
+    assert catalog.list_tables("scripted") == [("scripted", "orders")]
+    assert not (own.home / "lake" / "scripted").exists()

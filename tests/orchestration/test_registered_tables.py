@@ -133,6 +133,41 @@ def test_an_entry_of_another_lake_is_named_and_left_alone(
     assert "is registered in Unity Catalog" in elt("publish")
 
 
+def test_a_name_that_the_catalog_refuses_is_changed_by_a_rename(
+    own: Project, elt: Elt, catalog: Server
+) -> None:
+    """The remedy that the warning of the sync names: nothing of that name is there to be removed."""
+    name = "information_schema"
+    script(own, [record(id=1, name="a"), state(1)], schema=PEOPLE, table=name)
+    run_sync(own)
+    text = elt.capture.readouterr().err
+    assert f"Unity Catalog refuses the name '{name}'" in text and "write another name" in text
+    script(own, [record(id=2, name="b"), state(2)], schema=PEOPLE, table="orders")
+    elt.json("rename", "scripted", name, "orders")
+    assert find(catalog, "orders") is not None
+    script(own, [record(id=2, name="b"), state(2)], schema=PEOPLE, table=name)
+    warnings = elt.json("rename", "scripted", "orders", name)["warnings"]
+    assert "refuses the name" in warnings[0] and find(catalog, "orders") is None
+    elt.json("remove", "scripted", "--data", "--yes")
+    assert not (own.home / "lake" / "scripted").exists()
+
+
+def test_a_removal_goes_on_when_the_catalog_is_up_again(
+    own: Project, elt: Elt, catalog: Server
+) -> None:
+    script(own, [record(id=1, name="a"), state(1)], schema=PEOPLE, **KEYED)
+    run_sync(own)
+    elt.capture.readouterr()
+    catalog.proxy.plan(["lose request"] * 50)
+    lost = elt.refuse("remove", "scripted", "--data", "--yes", code=1)
+    assert "cannot be reached" in lost["message"]
+    assert (own.home / "lake" / "scripted" / "things").is_dir()
+    assert (own.root / "defs" / "scripted" / "defs.yaml").exists()
+    catalog.proxy.plan(())
+    elt.json("remove", "scripted", "--data", "--yes")
+    assert find(catalog, "things") is None and find(catalog, "things_history") is None
+
+
 def run_check(project: Project) -> str:
     """Return why the check `published` warns, run by itself; empty if it passes."""
     definitions = build()

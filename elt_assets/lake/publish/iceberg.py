@@ -58,6 +58,7 @@ from elt_assets.lake.publish.commits import (
     DELTA_ID,
     VERSION,
     commit,
+    is_published_of,
     list_outdated,
     refuse_foreign,
     remove_snapshots,
@@ -96,7 +97,7 @@ from elt_assets.lake.publish.manifests import (
     list_live_files,
     write_snapshot,
 )
-from elt_assets.lake.publish.names import iceberg_identifier
+from elt_assets.lake.publish.names import RefusedTable, iceberg_identifier
 from elt_assets.lake.publish.schemas import make_name_mapping, make_schema, make_spec
 from elt_assets.lake.write.companions import DEAD_LETTER
 from elt_assets.machine_faults import first_line
@@ -204,18 +205,25 @@ class Publisher:
             return None
         return _describe(iceberg, int(delta.version()))
 
-    def drop(self, table: LakeTable) -> None:
+    def drop(self, table: LakeTable) -> bool:
         """Remove a table from the catalog, and its Iceberg metadata; its data files stay.
 
+        Returns:
+            whether the catalog had it, and not another table by its name.
+
         Raises:
-            EltError: the catalog cannot be asked, or the Iceberg table is another program's.
+            EltError: the catalog cannot be asked, or another program has changed the Iceberg table.
         """
-        try:
-            iceberg = self.load(table)
-        except TakenName:  # so nothing is published
-            return
         with self._explain_errors(table):
+            try:
+                iceberg = self._load(table)
+            except (RefusedTable, TakenName):  # so nothing is published
+                return False
+            if iceberg is None or not is_published_of(iceberg, table):
+                return False
+            refuse_foreign(iceberg, table)
             self._remove(table, iceberg)
+            return True
 
     def expire(self, table: LakeTable, retention: dt.timedelta) -> Expiry:
         """Publish a table, and remove its snapshots that a vacuum with a retention would break.

@@ -17,7 +17,7 @@ from elt_assets.lake.publish.glue import GlueCatalog
 from elt_assets.lake.publish.hive import HiveCatalog
 from elt_assets.lake.publish.registration import Catalog, EntryName, Registration
 from elt_assets.lake.publish.unity import UnityCatalog
-from tests.programs.unity_server import make_server
+from tests.programs.unity_server import Store, make_server
 from tests.support.hive_metastore import hive_metastore
 from tests.support.lossy_proxy import LossyProxy, lossy_proxy
 from tests.support.object_store import KEY, REGION, SECRET, s3_server
@@ -125,7 +125,15 @@ def start_answering_server(
 @contextmanager
 def unity_server(token: str | None = TOKEN) -> Iterator[str]:
     """Start `tests/programs/unity_server.py` in a thread; yield its URL."""
-    with make_server(0, UNITY_CATALOG, token) as server:
+    with unity_store(token) as (url, _):
+        yield url
+
+
+@contextmanager
+def unity_store(token: str | None = TOKEN) -> Iterator[tuple[str, Store]]:
+    """Start a server as `unity_server` does; yield its URL, and what its catalog has."""
+    store = Store(UNITY_CATALOG)
+    with make_server(0, store, token) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
+        yield f"http://127.0.0.1:{server.server_port}", store
         server.shutdown()
