@@ -373,7 +373,7 @@ class TableWriter:
                 for table in (self._tables.main, *self._tables.companions.values()):
                     stack.enter_context(table.discard_new_folders_on_error())
                 return self._plan.builder.make(data)
-        except PySparkException:
+        except (PySparkException, OSError):
             # An erasure that committed first has removed the files that the tasks read.
             self._tables.main.refuse_if_overtaken()
             raise
