@@ -26,6 +26,7 @@ from benchmarks import (
     log_scale,
     manifest,
     merge,
+    overview,
     parts,
     peers,
     publish,
@@ -37,6 +38,7 @@ from benchmarks import (
     source_memory,
     sources,
     start,
+    verify,
 )
 from benchmarks.measure import CommandFailed
 from benchmarks.report import Report
@@ -59,6 +61,7 @@ SIZES = {
     "fetched": 1_000_000,
     "sliced": 4_000_000,
     "tabled": 2_000_000,
+    "verified": 10_000_000,
     "changed": 1_000_000,
     "merged": 10_000_000,
     "published": 1_000_000,
@@ -81,6 +84,7 @@ QUICK = {
     "fetched": 100_000,
     "sliced": 200_000,
     "tabled": 100_000,
+    "verified": 50_000,
     "changed": 20_000,
     "merged": 50_000,
     "published": 50_000,
@@ -90,8 +94,8 @@ QUICK = {
 NAMES = (
     *("ingest", "mixed", "parts", "start", "merge", "erase", "conform", "routing"),
     *("log", "log_scale", "sdk", "manifest", "slices", "sources"),
-    "changes",
-    *("file_sources", "source_memory", "loading", "publish"),
+    *("changes", "verify"),
+    *("file_sources", "source_memory", "loading", "overview", "publish"),
 )
 ON_REQUEST = ("soak",)
 """Parts that run for hours, and only if they are asked for."""
@@ -120,6 +124,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--fetched", type=int, help="records that a manifest reads")
     parser.add_argument("--sliced", type=int, help="rows that executors read by slices")
     parser.add_argument("--tabled", type=int, help="rows of tables and of files that sources copy")
+    parser.add_argument("--verified", type=int, help="rows of a table that is compared")
     parser.add_argument("--changed", type=int, help="changes of a log that are read")
     parser.add_argument("--merged", type=int, help="rows of the table that changes are merged into")
     parser.add_argument("--published", type=int, help="records of a sync with publication")
@@ -158,7 +163,9 @@ def wanted(args: argparse.Namespace, work: Path) -> Mapping[str, Part]:
         "file_sources": partial(file_sources.run, work, args.tabled),
         "source_memory": partial(source_memory.run, work, args.tabled),
         "changes": partial(changes.run, work, args.changed, args.merged),
+        "verify": partial(verify.run, work, args.verified),
         "loading": partial(loading.run, work),
+        "overview": partial(overview.run, work),
         "publish": partial(publish.run, work, args.files, args.publications, args.published),
         "soak": partial(soak.run, work, args.soaked),
     }

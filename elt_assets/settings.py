@@ -27,7 +27,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_settings import (
     BaseSettings,
     NoDecode,
@@ -154,6 +154,62 @@ class IcebergSettings(BaseModel):
     """Whether the dead letters of published tables are published too."""
 
 
+class EmailSettings(BaseModel):
+    """Where e-mails with alerts go, and the server that sends them."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        hide_input_in_errors=True,
+        use_attribute_docstrings=True,
+        populate_by_name=True,
+    )
+
+    to: list[str] = Field(min_length=1)
+    """Addresses of those who get them."""
+    sender: str = Field(alias="from")
+    """Address that they are from."""
+    host: str
+    """Name of the SMTP server."""
+    port: int = Field(587, ge=1, le=65_535)
+    """Port of the server."""
+    security: Literal["starttls", "tls", "none"] = "starttls"
+    """Whether the connection is encrypted: after STARTTLS, from its beginning, or not."""
+    user: str | Reference | None = None
+    """Name of the user, or a reference to it, if the server wants a login."""
+    password: Reference | None = None
+    """Reference to the password of the user."""
+
+
+class AlertSettings(BaseModel):
+    """The settings `[tool.elt.alerts]`: who is told of what goes wrong, and of what."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, hide_input_in_errors=True, use_attribute_docstrings=True
+    )
+
+    slack: Reference | None = None
+    """Reference to the URL of an incoming webhook of Slack."""
+    teams: Reference | None = None
+    """Reference to the URL of a webhook of a workflow in Teams."""
+    email: EmailSettings | None = None
+    """Addresses and SMTP server."""
+    on: list[Literal["failed", "checks", "stale", "schema"]] = Field(
+        ["failed", "checks", "stale", "schema"], min_length=1
+    )
+    """Of what people are told: failed runs, failed checks, stale streams, changes of columns."""
+    warnings: bool = False
+    """Whether failed checks of severity WARN are told too."""
+    default_status: Literal["running", "stopped"] = "running"
+    """Whether the sensor is on as long as nobody has turned it on or off in Dagster."""
+
+    @model_validator(mode="after")
+    def _check_target(self) -> AlertSettings:
+        if self.slack is None and self.teams is None and self.email is None:
+            raise ValueError("name who is told: `slack`, `teams` or `email`")
+        return self
+
+
 class MaintenanceSchedule(BaseModel):
     """When the job `elt_maintenance` runs."""
 
@@ -220,6 +276,10 @@ class Settings(BaseSettings):
         description="`cron` of the job `elt_maintenance`, and its `default_status`, running or stopped.",
     )
     alert_hook: str | None = Field(None, description="A function that is called for failed runs.")
+    alerts: AlertSettings | None = Field(
+        None,
+        description="Who is told of failed runs and checks, stale streams and changes of columns.",
+    )
     ui_url: str | None = Field(None, description="URL of Dagster's UI, for links.")
 
     @property
@@ -423,7 +483,7 @@ def _project_table(root: Path) -> dict[str, Any]:
             table[key] = str(root / Path(value).expanduser())
     if _VAULT_KEY in table:
         table[_VAULT_KEY] = _resolve_vault_key(root, table[_VAULT_KEY])
-    for name in ("catalog", "iceberg"):
+    for name in ("alerts", "catalog", "iceberg"):
         if isinstance(table.get(name), Mapping):
             table[name] = _resolve_paths(root, table[name])
     return table

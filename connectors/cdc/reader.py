@@ -25,7 +25,8 @@ from elt_assets.protocol.catalog import ConfiguredStream, StreamId
 if TYPE_CHECKING:
     from connectors.cdc.changes import ChangeFiles
 
-_FORM = 1
+FORM = 1
+"""The form of states."""
 Json = Mapping[str, Any]
 
 
@@ -63,7 +64,7 @@ class LogState(Generic[Table]):
     def to_state(self) -> GroupState:
         """Return the state as the SDK sends it."""
         tables = {name: table.to_json() for name, table in self.tables.items()}
-        return GroupState({"form": _FORM, **self.shared}, tables, is_independent=True)
+        return GroupState({"form": FORM, **self.shared}, tables, is_independent=True)
 
 
 def load_state(
@@ -83,7 +84,7 @@ def load_state(
         ConfigError: it is not of a log, or of a newer version.
     """
     try:
-        is_known, shared = state.shared["form"] == _FORM, parse_shared(state.shared)
+        is_known, shared = state.shared["form"] == FORM, parse_shared(state.shared)
         tables = {
             name: parse_table(part, shared)
             for name, part in state.streams.items()

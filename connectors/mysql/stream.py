@@ -13,23 +13,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from connectors.cdc import stream
+from connectors.cdc.texts import UPDATED_AT
 from connectors.mysql.config import MySqlConfig
 from connectors.mysql.dialect import NUMBER, MySqlDialect, literal, quote_text
 from connectors.mysql.session import Session, open_session
 from connectors.mysql.tables import PRIMARY, Column, Table
 from connectors.sdk.columns.types import DATE32, TIMESTAMP, TIMESTAMP_UTC
+from connectors.sdk.comparison import Answer, ComparisonRequest
 from connectors.sdk.slices import Part
 from connectors.sql.stream import Access, SqlStream, Where, keep_keys
 from elt_assets.errors import ConfigError, TransientError
+from elt_assets.protocol.catalog import DELETED_AT, ConfiguredStream
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 CURSOR = "_ab_cdc_cursor"
 """The field with the number of a change of the log."""
+_COMPARISON, _HASHES = "connectors.mysql.comparison", "connectors.mysql.hashes"
+_NUMBERS = "connectors.mysql.log.numbers"
+"""They are imported when they are used: pyarrow is slow to import."""
 _MAX_AHEAD = {TIMESTAMP_UTC: 1, TIMESTAMP: 15, DATE32: 39}
 """Hours after which a value is past, in each time zone. A date is past when its day is."""
 
@@ -38,9 +45,14 @@ class TableStream(SqlStream):
     """The rows of a table.
 
     A table with a key (its primary key, or a unique index of columns that are not nullable) is read in ranges
-    of it; any other one as one slice, which cannot be resumed."""
+    of it; any other one as one slice, which cannot be resumed.
+
+    Attributes:
+        log_cursor: the column with the number of a change in the log; None if it is not read from the log.
+    """
 
     table: Table
+    log_cursor: str | None = None
 
     def __init__(self, config: MySqlConfig, table: Table):
         self._config = config
@@ -164,6 +176,24 @@ class TableStream(SqlStream):
         ((count, past),) = session.rows(f"SELECT COUNT(*), {is_past} FROM {table}")
         return int(count or 0) if past == "1" else None
 
+    def match_value(self, where: Where, column: Column, value: Any) -> str:
+        condition: str = import_module(_HASHES).match_value(column, value)
+        return condition
+
+    def compare(
+        self, configured: ConfiguredStream, state: dict[str, Any] | None, request: ComparisonRequest
+    ) -> Answer:
+        answer: Answer = import_module(_COMPARISON).compare_table(self, configured, state, request)
+        return answer
+
+    def find_position(
+        self, configured: ConfiguredStream, state: Mapping[str, Any] | None
+    ) -> int | None:
+        """Return what a row that is changed after a snapshot that is taken next has a greater value of, in
+        the column `log_cursor`; None if that is unknown, or the stream has no such column."""
+        del configured, state
+        return None
+
     def find_hint(self, key: Sequence[Column]) -> str:
         """Return the hint to read by the primary key, if that is what the columns are."""
         is_primary = tuple(column.name for column in key) == self.table.primary_key
@@ -194,7 +224,36 @@ def read_creation(session: Session, table: Table) -> str:
 class LogStream(stream.LogStream, TableStream):
     """The rows of a table that is read from the log, and its changes."""
 
-    cursor = CURSOR
+    cursor = log_cursor = CURSOR
+
+    def find_position(
+        self, configured: ConfiguredStream, state: Mapping[str, Any] | None
+    ) -> int | None:
+        if state is None:
+            return None
+        find_number = import_module(_NUMBERS).find_number
+        position: int = find_number(self._config, self, configured, state)
+        return position
+
+    def stamp_rows(
+        self,
+        configured: ConfiguredStream,
+        state: Mapping[str, Any] | None,
+        columns: Sequence[str] | None,
+    ) -> dict[str, Any]:
+        if columns is not None and self.cursor not in columns:
+            return {}
+        number = self.find_position(configured, state)
+        if number is None:
+            raise ConfigError(
+                f"{self.id} cannot be read by keys or columns without its state, from which the changes of "
+                "the log are numbered",
+                guidance="give the state of the stream (`--state`)",
+            )
+        return {"number": number, "time": number}
+
+    def list_own(self, columns: Sequence[str]) -> Sequence[str]:
+        return [name for name in columns if name not in (self.cursor, UPDATED_AT, DELETED_AT)]
 
     @property
     def columns(self) -> Sequence[Column]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from connectors.cdc.texts import UPDATED_AT
 from connectors.postgres.config import PostgresConfig
 from connectors.postgres.dialect import Kind, ServerType, kind_of, quote_name, quote_texts
@@ -12,6 +14,7 @@ from connectors.postgres.session import Session
 from connectors.sdk.items import Warn
 from connectors.sql import tables
 from elt_assets.protocol.catalog import DELETED_AT, ConfiguredStream
+from elt_assets.protocol.messages import UNDECLARED_COLUMNS
 
 TABLE, PARTITIONED, VIEW, MATERIALIZED, FOREIGN = "r", "p", "v", "m", "f"
 """The values of `relkind` that can be read."""
@@ -123,9 +126,18 @@ class Table(tables.Table[Column]):
         return self.relation.kind in (TABLE, PARTITIONED) and self.relation.is_readable
 
     def choose_columns(self, configured: ConfiguredStream) -> list[Column]:
-        """Return the columns to read: those that the catalog has, or all if it names none."""
+        """Return the columns to read: those that the catalog has, or all if it names none; and if it is asked
+        for (`UNDECLARED_COLUMNS`), those that the catalog does not know."""
         fields = configured.stream.json_schema.get("properties") or {}
-        return [column for column in self.columns if not fields or column.name in fields]
+        left_out = configured.extra.get(UNDECLARED_COLUMNS)
+        names = None if left_out is None else msgspec.json.decode(left_out, type=frozenset[str])
+        return [
+            column
+            for column in self.columns
+            if not fields
+            or column.name in fields
+            or (names is not None and column.name not in names)
+        ]
 
     def list_warnings(self, configured: ConfiguredStream) -> Iterator[Warn]:
         """Yield a warning if the catalog has columns that the table has not any more."""

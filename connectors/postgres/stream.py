@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 from connectors.cdc import stream
 from connectors.postgres.catalog import LSN, Column, Table
-from connectors.postgres.config import LOG, XMIN, PostgresConfig
+from connectors.postgres.config import CURSOR, LOG, XMIN, PostgresConfig
 from connectors.postgres.dialect import NOT_FINITE
 from connectors.postgres.reading import TableRead
 from connectors.postgres.session import Session, open_session
 from connectors.sdk import SlicedStream
+from connectors.sdk.comparison import Answer, ComparisonRequest, is_narrowed
 from connectors.sdk.slices import Part
 from elt_assets.errors import TransientError
 from elt_assets.protocol.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
@@ -31,15 +32,24 @@ from elt_assets.protocol.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStr
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_COMPARISON, _SELECTION = "connectors.postgres.comparison", "connectors.postgres.selection"
+_WAITS = "connectors.postgres.log.waits"
 _CONVERSION = "connectors.sdk.columns.conversion"
-"""The module is imported with the first batch: pyarrow is slow to import."""
+"""They are imported when they are used: pyarrow is slow to import."""
 
 
 class TableStream(SlicedStream):
-    """The rows of a table or view."""
+    """The rows of a table or view.
+
+    Attributes:
+        log_cursor: the column with the number of a change in the log; None if it is not read from the log.
+    """
+
+    selects_rows = True
+    log_cursor: str | None = None
 
     def __init__(self, config: PostgresConfig, table: Table):
-        self._config = config
+        self.config = config
         self.table = table
         self.name = table.relation.name
         self.namespace = table.relation.schema
@@ -52,15 +62,39 @@ class TableStream(SlicedStream):
             self.supported_sync_modes = (FULL_REFRESH, INCREMENTAL)
 
     def slices(self, configured: ConfiguredStream, state: dict[str, Any] | None) -> Iterator[Part]:
+        if is_narrowed(configured):
+            yield from import_module(_SELECTION).select_rows(self, configured)
+            return
         with self.open_holder() as holder:
-            read = TableRead(self._config, self.table, configured, holder)
+            read = TableRead(self.config, self.table, configured, holder)
             yield from read.slices(state)
+
+    def compare(
+        self, configured: ConfiguredStream, state: dict[str, Any] | None, request: ComparisonRequest
+    ) -> Answer:
+        answer: Answer = import_module(_COMPARISON).compare_table(self, configured, state, request)
+        return answer
+
+    def find_position(self) -> int | None:
+        """Return what a row that is changed after a snapshot that is taken next has a greater value of, in
+        the column `log_cursor`; None if the stream has no such column."""
+        return None
+
+    @property
+    def source(self) -> str:
+        """The table in a query that reads all its rows."""
+        return f"{'ONLY ' if self.table.is_alone else ''}{self.table.relation.quoted}"
+
+    @property
+    def has_cursor(self) -> bool:
+        """Whether an incremental read is by a cursor column."""
+        return self.config.incremental == CURSOR or not self.table.is_lockable
 
     @contextmanager
     def open_holder(self) -> Iterator[Session]:
         """Open the session that keeps the snapshot of a read, and the lock."""
         lock = self.table.relation.quoted if self.table.is_lockable else None
-        with open_session(self._config, f"stream {self.id}", lock=lock) as holder:
+        with open_session(self.config, f"stream {self.id}", lock=lock) as holder:
             yield holder
 
     def read_slice(self, data: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
@@ -70,7 +104,7 @@ class TableStream(SlicedStream):
         expressions = ", ".join(column.select for column in columns)
         query = f"SELECT {expressions} FROM {data['source']}{_where(data)}"
         conversion = import_module(_CONVERSION)
-        with open_session(self._config, f"stream {self.id}", snapshot=data["snapshot"]) as session:
+        with open_session(self.config, f"stream {self.id}", snapshot=data["snapshot"]) as session:
             if data["filenode"]:
                 session.execute(f"LOCK TABLE {data['source']} IN ACCESS SHARE MODE")
                 file = session.row(f"SELECT pg_relation_filenode({data['oid']})::int8 AS number")
@@ -88,7 +122,11 @@ class TableStream(SlicedStream):
 class LogStream(stream.LogStream, TableStream):
     """The rows of a table that is read from the log, and its changes."""
 
-    cursor = LSN
+    cursor = log_cursor = LSN
+
+    def find_position(self) -> int:
+        position: int = import_module(_WAITS).find_position(self.config, self.table.relation)
+        return position
 
     @property
     def column_names(self) -> Sequence[str]:

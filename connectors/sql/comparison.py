@@ -40,6 +40,7 @@ _KEY_TYPES = (t.INT64, t.BOOL, t.DATE32, t.TIMESTAMP, t.TIMESTAMP_UTC, t.STRING,
 """Types of keys that both sides order alike, with decimals."""
 _HASHED_TYPES = (*_KEY_TYPES, t.DOUBLE, t.FLOAT)
 _NO_TEXT = "values of the type {} have no text that both sides write alike"
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 _RESET = "reset the stream (`elt reset`), so that it is read from the beginning"
 
 
@@ -55,6 +56,11 @@ class ComparedColumns(Generic[TableColumn]):
     def hashed(self) -> Sequence[TableColumn]:
         """The columns in the order of the hash."""
         return [*self.key, *self.others]
+
+    def leave_out(self, reasons: Mapping[str, str]) -> ComparedColumns[TableColumn]:
+        """Return the columns without some, but not of the key. `reasons`: why, by name."""
+        others = [column for column in self.others if column.name not in reasons]
+        return ComparedColumns(self.key, others, {**self.left_out, **reasons})
 
     def describe(self, position: Any, cursor: str | None, limit: Limit | None) -> ComparedTable:
         """Return what is said of them before the ranges."""
@@ -130,6 +136,25 @@ def find_key(table: Table[TableColumn], configured: ConfiguredStream) -> list[Ta
     return key
 
 
+def select_columns(
+    table: Table[TableColumn], key: Sequence[TableColumn], names: Sequence[str]
+) -> list[str]:
+    """Return the names of the columns of a read that is narrowed to some, with the key, as the table has
+    them.
+
+    Raises:
+        ConfigError: the table does not have one.
+    """
+    absent = [name for name in names if table.column(name) is None]
+    if absent:
+        raise ConfigError(
+            f"{table.name} has no columns {', '.join(absent)}, or the user may not read them",
+            guidance="run `elt discover` to see the columns of the table",
+        )
+    selected = {*names, *(column.name for column in key)}
+    return [column.name for column in table.columns if column.name in selected]
+
+
 def _is_of(kind: t.ColumnType, types: Iterable[t.ColumnType]) -> bool:
     return kind.digits > 0 or kind in types
 
@@ -170,6 +195,42 @@ class RangeSums:
         closed = ComparedRange(bounds, self._rows, self._sum % MODULUS)
         self._after, self._rows, self._sum = until, 0, 0
         return closed
+
+
+def list_ranges(sums: Iterable[tuple[int, int, Key]], size: int) -> Iterator[ComparedRange]:
+    """Yield the ranges of a query that numbers rows: after the last one that is full, one without an end.
+
+    Args:
+        sums: of each range the number of its rows, the sum of their hashes, and the key of its last row.
+        size: the number of rows in a full range.
+    """
+    after: Key | None = None
+    for rows, total, end in sums:
+        until = end if rows == size else None
+        yield ComparedRange(KeyBounds(after, until), rows, total % MODULUS)
+        if until is None:
+            return
+        after = until
+    yield ComparedRange(KeyBounds(after, None), 0, 0)
+
+
+def parse_key(text: str | None, kind: t.ColumnType) -> Any:
+    """Return a value of a key from its text in the hash, but without the length of a text."""
+    if text is None or kind == t.STRING:
+        return text
+    if kind.digits:
+        return {"decimal": text}
+    if kind == t.BINARY:
+        return {"hex": text[1:]}
+    number = int(text)
+    if kind == t.BOOL:
+        return bool(number)
+    if kind == t.DATE32:
+        return encode_bound(_EPOCH.date() + dt.timedelta(days=number))
+    if kind in (t.TIMESTAMP, t.TIMESTAMP_UTC):
+        moment = _EPOCH + dt.timedelta(microseconds=number)
+        return encode_bound(moment if kind == t.TIMESTAMP_UTC else moment.replace(tzinfo=None))
+    return number
 
 
 def find_limit(
@@ -230,7 +291,7 @@ def _store(bound: Any, kind: t.ColumnType) -> Any:
         return None
     values, _ = convert_values([decode_bound(bound)], kind)
     value = values[0].as_py()
-    return None if value is None else encode_bound(value)
+    return value if value is None or isinstance(value, float) else encode_bound(value)
 
 
 def refuse_key(stream: Any, key: Sequence[Any], problem: str) -> ConfigError:

@@ -111,7 +111,7 @@ class SqlStream(SlicedStream):
     def slices(self, configured: ConfiguredStream, state: dict[str, Any] | None) -> Iterator[Part]:
         keys, columns = find_keys(configured), find_columns(configured)
         if keys is not None or columns is not None:
-            yield from self.select_rows(configured, keys, columns)
+            yield from self.select_rows(configured, state, keys, columns)
             return
         state = state or {}
         with self.open() as session:
@@ -130,6 +130,7 @@ class SqlStream(SlicedStream):
     def select_rows(
         self,
         configured: ConfiguredStream,
+        state: Mapping[str, Any] | None,
         keys: Sequence[Key] | None,
         columns: Sequence[str] | None,
     ) -> Iterator[Part]:
@@ -138,8 +139,12 @@ class SqlStream(SlicedStream):
         Raises:
             ConfigError: the table does not have the columns, or rows cannot be found by its key.
         """
-        key = import_module(_COMPARISON).find_key(self.table, configured)
-        narrowed = {} if columns is None else {"columns": self.list_selected(key, columns)}
+        comparison = import_module(_COMPARISON)
+        key = comparison.find_key(self.table, configured)
+        narrowed = self.stamp_rows(configured, state, columns)
+        if columns is not None:
+            own = self.list_own(columns)
+            narrowed["columns"] = comparison.select_columns(self.table, key, own)
         if keys is None:
             with self.open() as session:
                 for part in self.read_all(session, {}, self.find_stamp(session, {})):
@@ -155,20 +160,23 @@ class SqlStream(SlicedStream):
             data = {"where": str(where), "values": where.values, **stamp, **narrowed}
             yield Slice(f"{len(some)} keys", {**data, "key": names, "keys": some}, len(some))
 
-    def list_selected(self, key: Sequence[Any], columns: Sequence[str]) -> list[str]:
-        """Return the names of the columns of a narrowed read, in the order of the table.
+    def stamp_rows(
+        self,
+        configured: ConfiguredStream,
+        state: Mapping[str, Any] | None,
+        columns: Sequence[str] | None,
+    ) -> dict[str, Any]:
+        """Return what the slices of a narrowed read have besides, such as the number of its rows in a log.
 
-        Raises:
-            ConfigError: the table does not have one.
+        Args:
+            columns: those that are read; None for all.
         """
-        absent = [name for name in columns if self.table.column(name) is None]
-        if absent:
-            raise ConfigError(
-                f"{self.id} has no columns {', '.join(absent)}, or the user may not read them",
-                guidance="run `elt discover` to see the columns of the table",
-            )
-        names = {*columns, *(column.name for column in key)}
-        return [column.name for column in self.table.columns if column.name in names]
+        del configured, state, columns
+        return {}
+
+    def list_own(self, columns: Sequence[str]) -> Sequence[str]:
+        """Return the columns of some that are of the table, and not added by a log."""
+        return columns
 
     def write_keys(self, key: Sequence[Any], keys: Sequence[Key]) -> Where:
         """Return the condition of rows that have one of some keys; others may fulfil it too, such as one

@@ -32,11 +32,13 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
         "partitions": "List the partitions of a stream that its source has.",
         "sync": "Sync the streams of a connection, with a live progress bar.",
         "status": "Show the last sync of each stream, its table and its state.",
+        "verify": "Compare tables with their source, and correct what differs.",
         "sql": "Run a query over the tables; nothing can be changed.",
         "state": "Show, set, restore or reset the state of a stream.",
         "reset": "Make streams start again, with or without their rows.",
         "dbt-sources": "Write the tables as sources of dbt.",
         "replay": "Process the records of the dead letter tables again.",
+        "backfill": "Fill new columns of rows that a table has already.",
         "remove": "Remove a connection or a stream, with its tables or without them.",
         "move": "Move all tables of the lake to another root.",
         "publish": "Publish the tables in Iceberg, up to their newest versions.",
@@ -51,7 +53,8 @@ _EXIT_CODES = """\b
 Exit codes:
   0    Success.
   1    Failure: of the source, the lake or this project. `check` could not reach the source,
-       `test-connector` found that the source does not follow a rule, `validate`, `list` or
+       `test-connector` found that the source does not follow a rule, `verify` found rows
+       that differ and are not corrected, `validate`, `list` or
        `status` found a connection that cannot be loaded, or `discover --dry-run --exit-code`
        found changes.
   2    Something must be changed: an argument, a file, a variable.

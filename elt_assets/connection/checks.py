@@ -8,12 +8,14 @@ of the checks that every stream has.
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
+from elt_assets.connection.automation import Pause
 from elt_assets.connection.config_model import ConfigModel, DottedPath, DottedPaths, OtherForm
 from elt_assets.connection.read_only_query import check_query
 
@@ -302,6 +304,24 @@ class LogLength(Limit):
     """Largest number that passes."""
 
 
+class SourceCheck(Check):
+    """A check that compares the table with the source, range by range of the key."""
+
+    cron: str | None = None
+    """Cron schedule of the check; default: none, so that it runs when somebody starts it."""
+    columns: Annotated[list[str], Field(min_length=1)] | None = None
+    """Fields that are compared besides the key; default: all that can be."""
+    settled: Pause = dt.timedelta()
+    """Rows whose cursor is a time, and younger than this, are left out."""
+    repair: bool = False
+    """`true`: rows that differ are corrected, in one commit."""
+
+    @property
+    def is_configured(self) -> bool:
+        """Whether somebody asked for the check."""
+        return bool(self.model_fields_set) and self.enabled
+
+
 _BOOLEAN = OtherForm(type="boolean")
 
 
@@ -342,6 +362,9 @@ class Checks(ConfigModel):
     less than a gigabyte passes."""
     log_length: Annotated[LogLength, _FROM_BOOL, _BOOLEAN] = LogLength(severity="warn")
     """So many entries are in the log after its newest checkpoint: a sync writes one before."""
+
+    source: Annotated[SourceCheck, _FROM_BOOL, _BOOLEAN] = SourceCheck()
+    """The table has what the source has. It is made only where it is configured, and not with each sync."""
 
     fail_run: bool = False
     """`true`: a check that fails with severity `error` fails the run, after everything is committed."""

@@ -32,6 +32,7 @@ from elt_assets.connection.partitions import SourcePartitions
 from elt_assets.connection.stream import (
     Conditions,
     DeadLetter,
+    DeleteSettings,
     PartitionColumns,
     Renaming,
     Stream,
@@ -120,6 +121,8 @@ class Connection(RunControls):
     """Cron schedule of the syncs, as `0 6 * * *`."""
     automation: Automation = None
     """Condition by which Dagster syncs the streams: `eager`, or `on_cron` with a cron schedule."""
+    deletes: DeleteSettings | None = None
+    """What happens to rows that the source has deleted, in each stream."""
     checks: Checks = Checks()
     """Checks of each stream after each sync."""
     unchanged: Unchanged = "skip"
@@ -261,7 +264,7 @@ def _find_unsupported(connection: Connection, stream: Stream) -> Iterator[str]:
         "cluster_by": stream.cluster_by,
         "partition_by": connection.partition_fields(stream),
         "iceberg": connection.iceberg or stream.iceberg,
-        "on_undeclared": stream.on_undeclared == "keep",
+        "on_undeclared": stream.on_undeclared in ("keep", "add", "stop"),
     }
     for key, is_set in of_the_lake.items():
         if is_set:

@@ -23,6 +23,7 @@ from elt_assets.connection.config_model import (
     DottedPaths,
     FieldName,
     FieldPath,
+    OtherForm,
 )
 from elt_assets.connection.partitions import Partitions, Window
 from elt_assets.protocol.catalog import APPEND, StreamId, find_modes
@@ -165,6 +166,7 @@ SyncModeName = Annotated[
 
 DeadLetter = Literal["table", "asset"]
 Unchanged = Literal["skip", "rewrite"]
+OnUndeclared = Literal["ignore", "warn", "keep", "add", "stop"]
 
 
 class Fields(ConfigModel):
@@ -187,6 +189,23 @@ class Fields(ConfigModel):
             raise ValueError("it is empty; write `include`, `exclude` or `hash`, or leave it out")
         return self
 
+
+class Deletes(ConfigModel):
+    """What happens to rows that the source deletes without a word: by a sweep, they are removed."""
+
+    rows: Literal["remove"] = "remove"
+    """Rows that the source has deleted are removed from the table."""
+    sweep: str | None = None
+    """Cron schedule on which keys that the source no longer has are looked for, and their rows removed."""
+    at_most: float = Field(default=0.1, ge=0, le=1)
+    """Largest share of the table's rows that a sweep removes; one that would remove more is refused."""
+
+
+def _name_deletes(value: Any) -> Any:
+    return {"rows": value} if isinstance(value, str) else value
+
+
+DeleteSettings = Annotated[Deletes, BeforeValidator(_name_deletes), OtherForm(const="remove")]
 
 PartitionColumns = Annotated[list[DottedPath], Field(max_length=4)]
 
@@ -214,9 +233,10 @@ class Stream(RunControls):
     """Also keep every version of each row, in the table `<table>_history`."""
     on_schema_change: OnSchemaChange = "evolve"
     """What a changed schema does: the table follows, it keeps its columns, or the sync fails."""
-    on_undeclared: Literal["ignore", "keep"] = "ignore"
-    """What happens to fields that the catalog does not declare: they are only counted, or stored in the
-    column `_extra`."""
+    on_undeclared: OnUndeclared = "warn"
+    """What happens to fields that the catalog does not declare: they are counted (`ignore`, `warn`), stored
+    in the column `_extra` (`keep`), or in columns of their own (`add`); or the sync stops before the first
+    record that has one (`stop`)."""
     dead_letter: DeadLetter | None = None
     """Whether the dead letter is only a table, or an asset too; default: as the connection."""
     unchanged: Unchanged | None = None
@@ -231,6 +251,8 @@ class Stream(RunControls):
     """New names of fields, by their names in the source; over those of the connection."""
     filter: Conditions | None = None
     """Conditions that a record must meet to be stored, besides those of the connection."""
+    deletes: DeleteSettings | None = None
+    """What happens to rows that the source has deleted; in place of that of the connection."""
     partitions: Partitions | None = None
     """Windows of time or keys, each of which is read by itself."""
     window: Window | None = None
@@ -269,6 +291,19 @@ class Stream(RunControls):
             raise ValueError(
                 "a stream with `partitions` cannot have `history`; leave out one of them"
             )
+        if self.on_undeclared == "add" and self.on_schema_change != "evolve":
+            raise ValueError(
+                "`on_undeclared: add` changes the table, which `on_schema_change: "
+                f"{self.on_schema_change}` does not allow; write `on_schema_change: evolve`, or "
+                "`on_undeclared: keep`"
+            )
+        if self.on_undeclared == "add" and self.contract is not None:
+            contract = self.contract
+            if contract.others == "refuse" and contract.on_violation == "fail":
+                raise ValueError(
+                    "`on_undeclared: add` adds columns, which the `contract` refuses (`others: refuse`); "
+                    "write `on_undeclared: stop`, or `others: allow`"
+                )
         if self.replication_method is not None and self.sync_mode != "incremental":
             raise ValueError("`replication_method` needs `sync_mode: incremental`; write both")
         if self.unchanged is not None and not self.deduplicates:

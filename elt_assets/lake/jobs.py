@@ -32,7 +32,7 @@ from pyspark.sql.utils import is_remote
 
 from elt_assets.lake.worker import file_tasks
 from elt_assets.lake.worker.parquet import ArrowFunction, FileWriter, Output, WrittenFile
-from elt_assets.protocol import wire
+from elt_assets.protocol import row_hash, wire
 
 RESULT = "result string"
 """Schema of the results of functions for `mapInArrow`: each is JSON."""
@@ -41,8 +41,9 @@ _RECURSION = 4_000
 """The decoder of JSON counts a level of nesting as a level of Python's stack, which has 1,000 by default."""
 _PACKAGE = sys.modules[FileWriter.__module__.rpartition(".")[0]]
 # Workers do not have this project. What is not registered here is pickled by name, and fails there: so these
-# are all modules of tasks, the repair of texts that they use, and this module, whose functions call them.
-for _module in (_PACKAGE, wire, sys.modules[__name__]):
+# are all modules of tasks, the repair of texts and the hashes of rows that they use, and this module, whose
+# functions call them.
+for _module in (_PACKAGE, wire, row_hash, sys.modules[__name__]):
     cloudpickle.register_pickle_by_value(_module)  # type: ignore[no-untyped-call]
 
 

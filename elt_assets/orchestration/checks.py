@@ -89,7 +89,7 @@ class Evidence:
 Outcome = tuple[bool, str, Mapping[str, Any]]
 
 
-class _CheckSpec(dg.AssetCheckSpec):
+class CheckSpec(dg.AssetCheckSpec):
     """Check spec with a valid output name. Dagster uses the asset key, which may be an invalid name."""
 
     @cached_property
@@ -111,7 +111,7 @@ def check_specs(asset: StreamAsset) -> list[dg.AssetCheckSpec]:
     if asset.settings.contract is not None and asset.connection.destination is None:
         checks.append((CONTRACT, "The columns of the table are those of the contract.", False))
     return [
-        _CheckSpec(
+        CheckSpec(
             name,
             asset=asset.key,
             description=text,

@@ -37,6 +37,7 @@ from elt_assets.orchestration.failures import broken_definitions, skips_broken
 from elt_assets.orchestration.io_manager import resources
 from elt_assets.orchestration.schedules import refresh_schedules, schedules
 from elt_assets.orchestration.sensors import sensors
+from elt_assets.orchestration.source_checks import source_definitions
 from elt_assets.orchestration.source_jobs import Source, check_job, discover_job
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.orchestration.templates import allow_templates, list_variables, translate_spec
@@ -256,6 +257,7 @@ class ConnectionComponent(dg.Component, Connection):
                 *(problems.of(partial(schedules, self, assets)) or ()),
                 *(problems.of(partial(refresh_schedules, self, assets)) or ()),
             ]
+            compared = problems.of(partial(source_definitions, assets))
             if not problems:  # sensors need all streams, also those that others name
                 watchers = problems.of(partial(sensors, self, assets, discover))
             problems.raise_all()
@@ -266,6 +268,8 @@ class ConnectionComponent(dg.Component, Connection):
                 sensors=watchers,
                 resources=resources(),
             )
+            if compared is not None and (compared.asset_checks or compared.schedules):
+                definitions = dg.Definitions.merge(definitions, compared)
         except ConfigError as error:
             self._built = ()
             raise ConfigError(

@@ -174,6 +174,13 @@ or is not; absent if they do not say it."""
 ROW_COUNT = "dagster/row_count"
 TABLE_ROWS = "elt/table_rows"
 """Metadata key of a partition's event: rows of the whole table. `dagster/row_count`: of the partition."""
+TABLE_BYTES = "elt/table_bytes"
+"""Metadata key of an event: bytes of the files of the table's version."""
+SOURCE_LAG = "elt/source_lag_seconds"
+"""Metadata key of an event: time from the source's commit of the oldest change that the last window of a log
+brought, until its commit in the lake. Absent if no change came, or the source does not say when it was."""
+DAYS = "elt/days"
+"""Metadata key of an event: the last days of the stream in short (`days`)."""
 _FIGURES = {
     "read": RECORDS_READ,
     "filtered": RECORDS_FILTERED,
@@ -377,10 +384,12 @@ def table_metadata(
         partition_rows: number of rows of the partition, if the event is for one.
         display_name: its name in a catalog, if it is published there.
     """
-    total = {} if partition_rows is None else {TABLE_ROWS: table.records}
+    records, size = table.totals
+    total = {} if partition_rows is None else {TABLE_ROWS: records}
     return {
-        ROW_COUNT: table.records if partition_rows is None else partition_rows,
+        ROW_COUNT: records if partition_rows is None else partition_rows,
         **total,
+        TABLE_BYTES: size,
         "dagster/column_schema": column_schema(table.schema, stream, max_bytes=MAX_SCHEMA_BYTES),
         TABLE_PATH: name.replace(".", "/"),
         "dagster/table_name": display_name or name,

@@ -34,6 +34,7 @@ from elt_assets.connection import (
     list_places_in,
 )
 from elt_assets.errors import ConfigError
+from elt_assets.orchestration.alert_sensor import alert_sensors
 from elt_assets.orchestration.alerts import failure_sensors
 from elt_assets.orchestration.build import check_dead_letters, check_shared_tables, specs_of
 from elt_assets.orchestration.collector import pause_collector
@@ -197,7 +198,7 @@ def definitions_for(connections: Path | str | Iterable[Path | str]) -> dg.Defini
         dg.Definitions(
             jobs=[maintenance, replay_job(streams)],
             schedules=[maintenance_schedule(maintenance)],
-            sensors=failure_sensors(),
+            sensors=[*failure_sensors(), *alert_sensors(streams)],
             resources=resources(),
         ),
     )

@@ -35,6 +35,7 @@ from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.merge import partition_files
 from elt_assets.lake.session import SparkProvider
 from elt_assets.lake.worker.blocks import parse_name
+from elt_assets.orchestration.days import days_metadata
 from elt_assets.orchestration.metadata import (
     GENERATION,
     ICEBERG_LAG,
@@ -290,7 +291,10 @@ class ReportedRead:
         key = dg.AssetKey(list(plan.asset.levels))
         events = TableEvents(self._instance, key, table, plan.partition)
         summary = summary_metadata(events, metadata)
-        return CompleteStream(plan, {**summary, **metadata})
+        days = days_metadata(
+            TableEvents(self._instance, key, table), metadata, dt.datetime.now(dt.timezone.utc)
+        )
+        return CompleteStream(plan, {**summary, **metadata, **days})
 
     def _figures(self, plan: StreamPlan) -> dict[str, Any]:
         policy = {POLICY: plan.stream.destination_sync_mode}
@@ -339,4 +343,12 @@ class ReportedRead:
             self._log.warning(f"{prefix}{loss}", extra=IN_RESULT)
         if figures.undeclared:
             undeclared = describe_undeclared(plan.asset, figures.undeclared)
-            self._log.info(f"{prefix}{undeclared}", extra=IN_RESULT)
+            log = (
+                self._log.warning if plan.asset.settings.on_undeclared == "warn" else self._log.info
+            )
+            log(f"{prefix}{undeclared}", extra=IN_RESULT)
+        if added := self._read.list_added_fields(plan.id):
+            self._log.warning(
+                f"{prefix}columns were added for fields that the catalog does not declare: "
+                f"{', '.join(added)}. Rows from before have null in them: `elt backfill` fills them"
+            )

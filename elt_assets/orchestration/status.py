@@ -1,198 +1,59 @@
-"""The status of each stream of a connection, for `elt status`: its last sync and its table.
+"""The status of each stream: its last sync, its table, what needs a person, and the next step.
 
-First `LastSync`, from Dagster's event log: when it was, and how it ended; then `stream_statuses`.
+`elt status` shows it, and the alerts are made of it.
 
-A stream is complete in a run if it was materialised there, whatever became of the rest of the run: a run
-reads several streams, and a blocking check fails it after the commit. A run of several partitions
-materialises some of them before it fails, so there the end of its step decides.
+Many streams are read together: what Dagster knows of them in a few queries (`last_syncs`), and of each table
+its log alone. Its rows are those that the event of its last sync names, if that is of the table's version;
+else the table's files are counted.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass, field, replace
 
 import dagster as dg
-from dagster import DagsterEventType, DagsterInstance
+from dagster._core.definitions.run_request import InstigatorType
+from dagster._core.scheduler.instigation import InstigatorStatus
 
 from elt_assets.errors import EltError
 from elt_assets.lake.delta.table import Table
 from elt_assets.machine_faults import translated
-from elt_assets.orchestration.checks import check_specs
-from elt_assets.orchestration.materialize import is_blocked, message_of
-from elt_assets.orchestration.metadata import RECORDS_READ, figures_of
-from elt_assets.orchestration.runs.liveness import DIED, has_died
-from elt_assets.orchestration.streams import StreamAsset
-from elt_assets.orchestration.table_events import (
-    TableEvent,
-    TableEvents,
-    find_newest_run,
-    is_of_lake,
+from elt_assets.orchestration.attention import (
+    NO_NEED,
+    Concern,
+    Kind,
+    StreamFacts,
+    find_concerns,
+    is_stale,
 )
-from elt_assets.pipeline.progress import SyncFigures
+from elt_assets.orchestration.days import Days, summarize_sync
+from elt_assets.orchestration.due import DueRule, find_rule
+from elt_assets.orchestration.last_syncs import (
+    LastSync,
+    PartitionCounts,
+    Result,
+    StoredCheck,
+    StoredEvents,
+    count_partitions,
+)
+from elt_assets.orchestration.metadata import (
+    ROW_COUNT,
+    TABLE,
+    TABLE_ROWS,
+    TABLE_VERSION,
+    figures_of,
+    table_identity,
+    unwrap,
+)
+from elt_assets.orchestration.streams import StreamAsset, connection_name
+from elt_assets.orchestration.table_events import TableEvents
 from elt_assets.pipeline.publication import CatalogLook, PublishedState
 from elt_assets.pipeline.stream_plan import source_state
 from elt_assets.protocol.catalog import stream_names
 from elt_assets.storage.location import Location
-
-Result = Literal["complete", "failed", "running", "queued", "never", "unknown"]
-"""`unknown`: the table was synced, but Dagster has no event of it: it has another name, or another home."""
-_ENDS = {
-    DagsterEventType.STEP_FAILURE,
-    DagsterEventType.STEP_SUCCESS,
-    DagsterEventType.RUN_FAILURE,
-    DagsterEventType.RUN_CANCELED,
-}
-_WAITING = {dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED}
-
-
-@dataclass(frozen=True)
-class SyncFailure:
-    """A run that did not complete a stream: when it ended, and the first line of the reason."""
-
-    time: dt.datetime
-    run_id: str
-    message: str
-
-
-@dataclass(frozen=True)
-class StoredCheck:
-    """The latest result of a check that failed. `severity`: ERROR or WARN."""
-
-    check: str
-    severity: str
-
-
-@dataclass(frozen=True)
-class LastSync:
-    """How a stream stands."""
-
-    result: Result  # of the newest run that was to sync the stream
-    complete: dt.datetime | None = None  # the time of the last complete sync; None if there is none
-    run_id: str | None = None  # the run of that sync
-    figures: SyncFigures | None = None  # those of that sync
-    # Why the newest run did not complete the stream; None if it did.
-    failure: SyncFailure | None = None
-
-
-def find_last_sync(
-    asset: StreamAsset, table: Table | None, lake: str, instance: DagsterInstance
-) -> LastSync:
-    """Return the last sync of a stream into a lake.
-
-    Args:
-        table: the stream's table; None if it cannot be opened.
-    """
-    events = TableEvents(instance, asset.key, table or Location(lake))
-    event = events.newest_materialization(RECORDS_READ)  # one without figures is of no sync
-    done = LastSync("never") if event is None else _describe(event)
-    run = find_newest_run(instance, asset.key, lake)
-    if run is None:
-        return done
-    result, failure = _judge(asset, run, done, instance)
-    return LastSync(result, done.complete, done.run_id, done.figures, failure)
-
-
-def find_failed_checks(
-    asset: StreamAsset, lake: str, instance: DagsterInstance
-) -> Sequence[StoredCheck]:
-    """Return the checks of a stream whose latest result is a failure, in a run of this lake."""
-    keys = [dg.AssetCheckKey(asset.key, spec.name) for spec in check_specs(asset)]
-    if not keys:
-        return []
-    records = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
-    evaluations = [
-        (record.run_id, record.event.dagster_event.asset_check_evaluation_data)
-        for key in keys
-        if (record := records.get(key)) is not None
-        and record.event is not None
-        and record.event.dagster_event is not None
-        and record.event.dagster_event_type is DagsterEventType.ASSET_CHECK_EVALUATION
-    ]
-    return [
-        StoredCheck(evaluation.check_name, str(evaluation.severity.value))
-        for run_id, evaluation in evaluations
-        if not evaluation.passed
-        and ((run := instance.get_run_by_id(run_id)) is None or is_of_lake(run, lake))
-    ]
-
-
-def count_partitions(asset: StreamAsset, instance: DagsterInstance) -> Mapping[str, int] | None:
-    """Return how many partitions a stream has, and how many of them are complete, failed and in progress.
-
-    None for a stream without partitions.
-    """
-    if asset.partitions is None:
-        return None
-    with dg.partition_loading_context(dynamic_partitions_store=instance):
-        keys = asset.partitions.get_partition_keys()
-        statuses = instance.get_status_by_partition(asset.key, keys, asset.partitions) or {}
-    names = [status.value for status in statuses.values() if status is not None]
-    return {
-        "all": len(keys),
-        "complete": names.count("MATERIALIZED"),
-        "failed": names.count("FAILED"),
-        "running": names.count("IN_PROGRESS"),
-    }
-
-
-def _describe(event: TableEvent) -> LastSync:
-    return LastSync("complete", _utc(event.timestamp), event.run_id, figures_of(event.metadata))
-
-
-def _judge(
-    asset: StreamAsset, run: dg.DagsterRun, done: LastSync, instance: DagsterInstance
-) -> tuple[Result, SyncFailure | None]:
-    """Return what became of a stream in the newest run that was to sync it."""
-    is_partitioned = asset.partitions is not None
-    if done.run_id == run.run_id and not is_partitioned:
-        return "complete", None
-    if not run.is_finished:
-        if has_died(instance, run.run_id):
-            return "failed", SyncFailure(_last_change(run, instance), run.run_id, DIED)
-        return ("queued" if run.status in _WAITING else "running"), None
-    failure = _find_failure(asset, run, instance)
-    return (done.result, None) if failure is None else ("failed", failure)
-
-
-def _find_failure(
-    asset: StreamAsset, run: dg.DagsterRun, instance: DagsterInstance
-) -> SyncFailure | None:
-    """Return why a run that has ended did not complete a stream; None if the step of the stream did."""
-    if run.is_success:
-        return None
-    records = instance.get_records_for_run(run.run_id, of_type=_ENDS).records
-    events = [(record, record.event_log_entry.dagster_event) for record in records]
-    own = [entry for entry in events if entry[1] and entry[1].step_key == asset.step_name]
-    of_run = [entry for entry in events if entry[1] and entry[1].step_key is None]
-    for record, event in [*own[-1:], *of_run[-1:]]:
-        assert event is not None
-        if not event.is_step_failure:
-            reason = event.message or event.event_type.value
-        elif is_blocked(event.step_failure_data):
-            return None
-        else:
-            reason = message_of(event.step_failure_data)
-        if event.event_type is DagsterEventType.STEP_SUCCESS:
-            return None
-        line = next(iter(reason.strip().splitlines()), "")
-        return SyncFailure(_utc(record.timestamp), run.run_id, line)
-    return SyncFailure(_utc(0), run.run_id, f"the run ended as {run.status.value}")
-
-
-def _last_change(run: dg.DagsterRun, instance: DagsterInstance) -> dt.datetime:
-    """Return when Dagster last changed a run: the last sign of life of a killed one."""
-    record = instance.get_run_record_by_id(run.run_id)
-    if record is None:
-        return _utc(0)
-    time = record.update_timestamp
-    return time if time.tzinfo else time.replace(tzinfo=dt.timezone.utc)
-
-
-def _utc(timestamp: float) -> dt.datetime:
-    return dt.datetime.fromtimestamp(timestamp, dt.timezone.utc)
 
 
 @dataclass(frozen=True)
@@ -206,7 +67,6 @@ class TableStatus:
     path: str  # the URI
     exists: bool  # whether there is a table
     is_elsewhere: bool
-    committed: dt.datetime | None  # the time of the stream's newest commit
     # What is published of it in Iceberg; None if it is not to be published.
     published: PublishedState | None = None
 
@@ -215,7 +75,8 @@ class TableStatus:
 class StreamStatus:
     """The status of one stream."""
 
-    stream: str
+    stream: str  # its name in the connection
+    connection: str
     policy: str
     sync: LastSync
     # Of the last sync, and the time of the last complete one; if Dagster has no event of a table, `unknown`,
@@ -223,65 +84,139 @@ class StreamStatus:
     result: Result
     complete: dt.datetime | None
     failed_checks: Sequence[StoredCheck]
-    partitions: Mapping[str, int] | None  # how many there are, by their state
+    partitions: PartitionCounts | None
     table: TableStatus | None  # None if it cannot be read; `error` says why
-    error: EltError | None = None
+    error: EltError | None
+    rule: DueRule | None  # when it is to be synced; None if that is not said, or it is not enabled
+    stale: bool | None  # None if `rule` is, or the stream was never synced
+    concerns: Sequence[Concern] = field(default=())  # the most pressing first
+
+    @property
+    def state(self) -> Kind | None:
+        """The most pressing concern; None if there is none."""
+        return self.concerns[0].kind if self.concerns else None
+
+    @property
+    def needs_person(self) -> bool:
+        return self.state not in (None, NO_NEED)
+
+    @property
+    def days(self) -> Days:
+        return self.sync.days
+
+    @property
+    def lag(self) -> float | None:
+        """Seconds from the source's commit to the lake's, of the last sync that brought changes of a log."""
+        lags = [day.lag for day in self.days.values() if day.lag is not None]
+        last = summarize_sync(self.sync.metadata).lag if self.sync.metadata else None
+        return last if last is not None or not lags else lags[-1]
 
 
 def stream_statuses(
     assets: Sequence[StreamAsset], lake: Location | str, instance: dg.DagsterInstance
 ) -> list[StreamStatus]:
-    """Return the status of each stream of a connection, in the given order."""
-    names, catalog = stream_names([asset.stream.id for asset in assets]), CatalogLook()
-    return [_status(asset, names[asset.stream.id], lake, instance, catalog) for asset in assets]
+    """Return the status of each stream, of one connection or of many, in the given order."""
+    by_connection = defaultdict(list)
+    for asset in assets:
+        by_connection[asset.connection.name].append(asset.stream.id)
+    names = {name: stream_names(streams) for name, streams in by_connection.items()}
+    reader = _StatusReader(assets, lake, instance)
+    return [reader.read(asset, names[asset.connection.name][asset.stream.id]) for asset in assets]
 
 
-def _status(
-    asset: StreamAsset,
-    name: str,
-    lake: Location | str,
-    instance: dg.DagsterInstance,
-    catalog: CatalogLook,
-) -> StreamStatus:
-    main: Table | None = None
-    table: TableStatus | None = None
-    error: EltError | None = None
-    try:
-        with translated():
-            tables = asset.tables(lake)
-            main = tables.main
-            table = replace(
-                _read_table(asset, main, instance), published=catalog.look(asset, tables)
-            )
-    except EltError as failure:
-        error = failure
-    sync = find_last_sync(asset, main, str(lake), instance)
-    result, complete = sync.result, sync.complete
-    if result == "never" and table is not None and table.exists:
-        result, complete = "unknown", table.committed
-    return StreamStatus(
-        stream=name,
-        policy=f"{asset.stream.sync_mode} → {asset.stream.destination_sync_mode}",
-        sync=sync,
-        result=result,
-        complete=complete,
-        failed_checks=find_failed_checks(asset, str(lake), instance),
-        partitions=count_partitions(asset, instance),
-        table=table,
-        error=error,
-    )
+class _StatusReader:
+    """Reads the status of streams one after the other; what they have in common is read once."""
+
+    def __init__(
+        self, assets: Sequence[StreamAsset], lake: Location | str, instance: dg.DagsterInstance
+    ):
+        self._lake, self._instance, self._catalog = lake, instance, CatalogLook()
+        self._events = StoredEvents(assets, str(lake), instance)
+        self._time = dt.datetime.now(dt.timezone.utc)
+        self._running_schedules = {
+            state.name
+            for state in instance.all_instigator_state(instigator_type=InstigatorType.SCHEDULE)
+            if state.status is not InstigatorStatus.STOPPED
+        }
+
+    def read(self, asset: StreamAsset, name: str) -> StreamStatus:
+        main: Table | None = None
+        table: TableStatus | None = None
+        error: EltError | None = None
+        try:
+            with translated():
+                tables = asset.tables(self._lake)
+                main = tables.main
+                sync = self._events.find_last_sync(asset, main)
+                table = self._read_table(asset, main, sync)
+                table = replace(table, published=self._catalog.look(asset, tables))
+        except EltError as failure:
+            error, main, table = failure, None, None
+            sync = self._events.find_last_sync(asset, None)
+        result, complete = sync.result, sync.complete
+        if result == "never" and main is not None and main.exists:
+            result = "unknown"
+            complete = next((commit.time for commit in main.past_commits()), None)
+        partitions = count_partitions(asset, self._instance)
+        facts = StreamFacts(
+            (asset.connection.name, name),
+            sync,
+            asset.controls.enabled,
+            find_rule(asset),
+            failed_checks=self._events.list_failed_checks(asset),
+            failed_partition=None if partitions is None else partitions.failed_key,
+            is_unknown=result == "unknown",
+            published=None if table is None else table.published,
+            error=error,
+            schedule_off=self._find_stopped_schedule(asset),
+        )
+        return StreamStatus(
+            stream=name,
+            connection=asset.connection.name,
+            policy=f"{asset.stream.sync_mode} → {asset.stream.destination_sync_mode}",
+            sync=sync,
+            result=result,
+            complete=complete,
+            failed_checks=facts.failed_checks,
+            partitions=partitions,
+            table=table,
+            error=error,
+            rule=facts.rule,
+            stale=is_stale(facts, self._time),
+            concerns=find_concerns(facts, self._time),
+        )
+
+    def _read_table(self, asset: StreamAsset, table: Table, sync: LastSync) -> TableStatus:
+        if asset.connection.destination is not None:
+            events = TableEvents(self._instance, asset.key, table).all_materializations()
+            rows = sum(figures_of(event.metadata).committed for event in events)
+        else:
+            rows = _find_rows(table, sync.metadata)
+        return TableStatus(
+            rows=rows,
+            state=source_state(table.metadata.state),
+            path=table.uri,
+            exists=table.exists,
+            is_elsewhere=asset.connection.destination is not None,
+        )
+
+    def _find_stopped_schedule(self, asset: StreamAsset) -> str | None:
+        """Return the name of a stream's schedule if it is off.
+
+        Streams with partitions may be in another schedule of the connection, so nothing is said of them.
+        """
+        own, general = asset.settings.schedule, asset.connection.schedule
+        if not asset.controls.enabled or (own is None and (general is None or asset.partitions)):
+            return None
+        base = connection_name(asset.connection) if own is None else asset.op_name
+        name = f"{base}_schedule"
+        return None if name in self._running_schedules else name
 
 
-def _read_table(asset: StreamAsset, table: Table, instance: dg.DagsterInstance) -> TableStatus:
-    destination = asset.connection.destination
-    events = TableEvents(instance, asset.key, table)
-    return TableStatus(
-        rows=table.records
-        if destination is None
-        else sum(figures_of(event.metadata).committed for event in events.all_materializations()),
-        state=source_state(table.metadata.state),
-        path=table.uri,
-        exists=table.exists,
-        is_elsewhere=destination is not None,
-        committed=next((commit.time for commit in table.past_commits()), None),
-    )
+def _find_rows(table: Table, metadata: Mapping[str, object]) -> int:
+    """Return the rows of a table: as its last event has them, if that is of the same version."""
+    rows = unwrap(metadata.get(TABLE_ROWS, metadata.get(ROW_COUNT)))
+    is_same = unwrap(metadata.get(TABLE)) == table_identity(table)
+    if is_same and unwrap(metadata.get(TABLE_VERSION)) == table.version and rows is not None:
+        return int(rows)
+    return table.records

@@ -23,6 +23,7 @@ import dagster as dg
 
 from elt_assets.connection import Connection, ConnectionPlace, list_places, load_connection
 from elt_assets.connection.checks import Checks
+from elt_assets.connection.stream import Deletes
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration import partitions
 from elt_assets.pipeline.stream import ConnectionStream, default_key, key_levels
@@ -160,6 +161,12 @@ class StreamAsset(ConnectionStream):
     def checks(self) -> Checks:
         """The settings of the stream's checks: its own, and those of its connection."""
         return self.settings.checks.over(self.connection.checks)
+
+    @property
+    def sweep(self) -> Deletes | None:
+        """The settings of the sweeps that remove rows which the source no longer has; None for no sweeps."""
+        deletes = self.settings.deletes or self.connection.deletes
+        return deletes if deletes is not None and deletes.sweep is not None else None
 
     @cached_property
     def partitions(self) -> dg.PartitionsDefinition[Any] | None:

@@ -122,24 +122,31 @@ class TableEvents:
             self._key, asset_partitions=self._partitions, after_storage_id=after
         )
         for record in _read_pages(fetch, records, maximum):
-            event = record.asset_materialization or record.event_log_entry.asset_observation
-            if event is None:
-                continue
-            named = unwrap(event.metadata.get(TABLE)) or {}
-            if isinstance(self._table, Location):
-                is_here = is_below(self._table, named)
-                relation = Relation.SAME_PLACE if is_here else Relation.OTHER
-            else:
-                relation = find_relation(named, self._table)
-            if relation is not Relation.OTHER:
-                yield TableEvent(
-                    event.metadata,
-                    record.run_id,
-                    record.timestamp,
-                    record.storage_id,
-                    named.get("uri"),
-                    relation,
-                )
+            event = relate(record, self._table)
+            if event is not None:
+                yield event
+
+
+def relate(record: dg.EventLogRecord, table: Table | Location) -> TableEvent | None:
+    """Return the materialisation or observation of a record, if it is of a table, or of a table in a lake."""
+    event = record.asset_materialization or record.event_log_entry.asset_observation
+    if event is None:
+        return None
+    named = unwrap(event.metadata.get(TABLE)) or {}
+    if isinstance(table, Location):
+        relation = Relation.SAME_PLACE if is_below(table, named) else Relation.OTHER
+    else:
+        relation = find_relation(named, table)
+    if relation is Relation.OTHER:
+        return None
+    return TableEvent(
+        event.metadata,
+        record.run_id,
+        record.timestamp,
+        record.storage_id,
+        named.get("uri"),
+        relation,
+    )
 
 
 def read_newest_materializations(

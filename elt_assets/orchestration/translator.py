@@ -16,7 +16,7 @@ from typing import Any
 import dagster as dg
 
 from elt_assets.connection import Connection, as_landed
-from elt_assets.connection.automation import Freshness, OnCron
+from elt_assets.connection.automation import Automation, Freshness, OnCron
 from elt_assets.connection.connector import Destination, Source
 from elt_assets.connection.stream import Stream
 from elt_assets.errors import ConfigError
@@ -181,6 +181,13 @@ def _description(settings: Stream, stream: ConfiguredStream, landed: ConfiguredS
     return "\n\n".join([*texts, f"{summary}."])
 
 
+def find_automation(connection: Connection, settings: Stream) -> Automation:
+    """Return the `automation` of a stream: its own, which may be none, or else that of its connection."""
+    if settings.automation is None and "automation" not in settings.model_fields_set:
+        return connection.automation
+    return settings.automation
+
+
 def _automation(
     connection: Connection, settings: Stream, source: dg.AssetKey
 ) -> dg.AutomationCondition[Any] | None:
@@ -188,10 +195,10 @@ def _automation(
 
     A stream does not wait for an event of its source asset. With `eager`, such an event starts a sync.
     """
-    automation = settings.automation
-    if automation is None and "automation" not in settings.model_fields_set:
-        automation = connection.automation
-    controls = connection.controls_of(settings.id)
+    automation, controls = (
+        find_automation(connection, settings),
+        connection.controls_of(settings.id),
+    )
     if automation is None or not controls.enabled:
         return None
     ignored = dg.AssetSelection.assets(source)

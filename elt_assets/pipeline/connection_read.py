@@ -38,6 +38,7 @@ from elt_assets.pipeline.progress import Phase, Progress, SyncFigures
 from elt_assets.pipeline.publication import list_lake_tables
 from elt_assets.pipeline.read import ClosableSink, MessageReader, Messages, Read
 from elt_assets.pipeline.stream_plan import StreamPlan
+from elt_assets.pipeline.undeclared import make_check, request_fields
 from elt_assets.protocol.catalog import ConfiguredCatalog, ConfiguredStream, StreamId
 from elt_assets.protocol.messages import SLICES, State
 from elt_assets.protocol.singer_catalog import remove_entries
@@ -51,6 +52,7 @@ from elt_assets.sync.destination_messages import DestinationNames
 from elt_assets.sync.documents import Documents
 from elt_assets.sync.events import Logged, Sink
 from elt_assets.sync.field_selection import describe_kept_fields
+from elt_assets.sync.record_filter import RecordFilter
 from elt_assets.sync.relay import Relay
 from elt_assets.sync.session import StreamChanges, Threshold
 from elt_assets.sync.streams import StreamRules
@@ -100,7 +102,7 @@ class ConnectionRead(Read):
         self._resources = resources
         self._writers: dict[StreamId, TableWriter] = {}
         self._kind = KINDS[connection.source.kind]
-        filters = {plan.id: plan.asset.record_filter() for plan in plans}
+        filters = {plan.id: self.make_filter(plan) for plan in plans}
         # Tasks apply no filter and take no documents, so streams with such are staged as records.
         sliced = {
             plan.id
@@ -109,7 +111,12 @@ class ConnectionRead(Read):
         }
         own = [state.stream.stream_descriptor.id for state in states if state.stream is not None]
         super().__init__(
-            ConfiguredCatalog(streams=[_request(plan, slices=plan.id in sliced) for plan in plans]),
+            ConfiguredCatalog(
+                streams=[
+                    _request_slices(self.make_request(plan), slices=plan.id in sliced)
+                    for plan in plans
+                ]
+            ),
             resources.staging,
             Threshold(
                 connection.checkpoint.rows,
@@ -126,6 +133,14 @@ class ConnectionRead(Read):
             ),
         )
         self.subject = Subject(connection.name, self.location, resources.run_id)
+
+    def make_filter(self, plan: StreamPlan) -> RecordFilter | None:
+        """Return the filter of a stream's records; None if all are stored as they are."""
+        return plan.asset.record_filter(make_check(plan), keeps_markers=plan.corrects)
+
+    def make_request(self, plan: StreamPlan) -> ConfiguredStream:
+        """Return a stream as it is requested from the source."""
+        return request_fields(plan.asset.make_requested_stream(plan.stream), plan)
 
     @property
     def connectors(self) -> Sequence[Connector]:
@@ -253,6 +268,11 @@ class ConnectionRead(Read):
         writer = self._writers.get(stream)
         return [] if writer is None else [self.mask(change) for change in writer.schema_changes]
 
+    def list_added_fields(self, stream: StreamId) -> Sequence[str]:
+        """Return the undeclared fields of a stream that have become columns in this sync."""
+        writer = self._writers.get(stream)
+        return [] if writer is None else [self.mask(name) for name in writer.added_fields]
+
     def prefix(self, stream: StreamId) -> str:
         """Return how a line of the log about a stream begins: with its name, if there are several."""
         return f"{stream}: " if len(self.streams) > 1 else ""
@@ -294,13 +314,8 @@ class ConnectionRead(Read):
         return Phase.COMMITTING if self.reader.work.is_committing else Phase.WRITING
 
 
-def _request(plan: StreamPlan, *, slices: bool) -> ConfiguredStream:
-    """Return a stream as it is requested from the source.
-
-    Args:
-        slices: tasks may read it.
-    """
-    stream = plan.asset.make_requested_stream(plan.stream)
+def _request_slices(stream: ConfiguredStream, *, slices: bool) -> ConfiguredStream:
+    """Return a requested stream; of which slices are requested, if tasks may read them."""
     if slices:
         stream = copy.copy(stream)
         stream.extra = {**stream.extra, SLICES: Raw(b"true")}

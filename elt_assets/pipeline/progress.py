@@ -127,13 +127,19 @@ def describe_losses(figures: SyncFigures) -> Iterator[str]:
         yield f"and {len(lines) - MAX_LINES} more reasons"
 
 
+_NOT_STORED = (
+    "not stored; declare them in catalog.json (`elt discover`), or set `on_undeclared: add` (a column for "
+    "each) or `on_undeclared: keep` (one column for all)"
+)
+_OUTCOMES = {
+    "keep": f"stored in the column {UNDECLARED}",
+    "add": "null in all records so far: they get columns with their first values",
+}
+
+
 def describe_undeclared(stream: ConnectionStream, counts: Mapping[str, int]) -> str:
     """Return what happened to fields that the catalog does not declare."""
-    outcome = (
-        f"stored in the column {UNDECLARED}"
-        if stream.settings.on_undeclared == "keep"
-        else "not stored; declare them in catalog.json (`elt discover`), or set `on_undeclared: keep`"
-    )
+    outcome = _OUTCOMES.get(stream.settings.on_undeclared, _NOT_STORED)
     return (
         f"fields that the catalog does not declare: {describe_counts(counts)}; they are {outcome}"
     )

@@ -11,9 +11,11 @@ from __future__ import annotations
 import copy
 import difflib
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+
+from msgspec import Raw
 
 from elt_assets import paths
 from elt_assets.connection import (
@@ -37,7 +39,13 @@ from elt_assets.lake.write.paths import TableNames, TablePath, TablePaths, open_
 from elt_assets.lake.write.stored_stream import StoredStream
 from elt_assets.lake.write.sync_columns import column_at, column_path
 from elt_assets.pipeline.row_conditions import RowCondition, compile_conditions
-from elt_assets.protocol.catalog import INCREMENTAL, AirbyteStream, ConfiguredStream, StreamId
+from elt_assets.protocol.catalog import (
+    DELETE_MARKERS,
+    INCREMENTAL,
+    AirbyteStream,
+    ConfiguredStream,
+    StreamId,
+)
 from elt_assets.runner.vault import hash_salt
 from elt_assets.storage.location import Location
 from elt_assets.sync.field_selection import FieldSelection, Renames, narrow_stream
@@ -307,17 +315,25 @@ class ConnectionStream:
             stream.include_files = False
         return stream
 
-    def record_filter(self) -> RecordFilter | None:
+    def record_filter(
+        self, check: Callable[[Raw], None] | None = None, *, keeps_markers: bool = False
+    ) -> RecordFilter | None:
         """Return the filter of the stream's records; None if all are stored, and all fields as they are.
+
+        Args:
+            check: as for `RecordFilter`.
+            keeps_markers: delete markers are kept also if the catalog does not declare them.
 
         Raises:
             ConfigError: as `hash_salt`, and `make_row_condition`.
         """
         fields, condition = self.fields, self.make_row_condition()
-        if fields is None and condition is None and self.renames is None:
+        if fields is None and condition is None and self.renames is None and check is None:
             return None
         salt = hash_salt() if fields is not None and fields.hashed else None
-        return RecordFilter(fields, salt, renames=self.renames, condition=condition)
+        if fields is not None and keeps_markers:
+            fields = replace(fields, markers=tuple((name,) for name in DELETE_MARKERS))
+        return RecordFilter(fields, salt, renames=self.renames, condition=condition, check=check)
 
     @property
     def salt_fingerprint(self) -> str | None:

@@ -133,6 +133,7 @@ class StreamPlan:
     state: str | None = None  # its starting state, as JSON
     partition: str | None = None
     keeps_state: bool = False  # the table keeps its state; the states of the read are dropped
+    corrects: bool = False  # as in `WriteSpec`
     intent: str | None = None  # as in `SyncRequest`
     continues: bool = False  # an earlier attempt committed part of the request
     version_before: int = -1  # the version of the table before the sync
@@ -163,11 +164,13 @@ class StreamPlan:
             on_schema_change=settings.on_schema_change,
             partition=self.partition,
             keeps_state=self.keeps_state,
+            corrects=self.corrects,
             salt=self.asset.salt_fingerprint,
             selection=self.asset.selection,
             intent=self.intent,
             conditions=self.asset.conditions_text,
             keeps_undeclared=settings.on_undeclared == "keep",
+            adds_undeclared=settings.on_undeclared == "add",
             key_salt=read_key_salt,
             skips_unchanged=(settings.unchanged or self.asset.connection.unchanged) == "skip",
         )

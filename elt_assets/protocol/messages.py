@@ -360,6 +360,9 @@ KEYS = "keys"
 """The property of a configured stream with the keys of the only rows to read, each a `Key`."""
 COLUMNS = "columns"
 """The property of a configured stream with the names of the only columns to read, besides its key."""
+UNDECLARED_COLUMNS = "undeclared"
+"""The property of a configured stream by which a source is asked for the columns that the catalog does not
+have, but for those of the list that is its value. Sources that send all columns in any case ignore it."""
 
 
 class Slice(Wire):

@@ -30,11 +30,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from hashlib import md5
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+try:  # it takes three quarters of the time, and no policy of the machine forbids it
+    from _md5 import md5  # type: ignore[import-not-found]
+except ImportError:  # a Python that is built without it
+    from hashlib import md5
 
 MODULUS = 1 << 64
 """Sums of hashes are taken modulo this number."""
@@ -56,7 +60,7 @@ def hash_rows(columns: Sequence[pa.Array], kinds: Sequence[str]) -> np.ndarray:
     """
     texts = [_write_texts(column, kind) for column, kind in zip(columns, kinds, strict=True)]
     rows = pc.binary_join_element_wise(*texts, b",", null_handling="replace", null_replacement=b"")
-    digests = b"".join([md5(row, usedforsecurity=False).digest() for row in rows.to_pylist()])
+    digests = b"".join([md5(row).digest() for row in rows.to_pylist()])  # noqa: S324 - no protection
     return np.frombuffer(digests, ">u8")[::2].astype(np.uint64)
 
 
@@ -91,6 +95,9 @@ def _write_decimals(values: pa.Array, places: int) -> pa.Array:
     if pa.types.is_integer(values.type):
         values = values.cast(pa.decimal128(_MAX_DIGITS, 0))
     exact = values.cast(pa.decimal128(_MAX_DIGITS, places))
+    numbers = _find_integers(exact)
+    if numbers is not None:
+        return _write_integers(numbers, places)
     whole = pa.Array.from_buffers(
         pa.decimal128(_MAX_DIGITS, 0), len(exact), exact.buffers(), offset=exact.offset
     )
@@ -102,6 +109,30 @@ def _write_decimals(values: pa.Array, places: int) -> pa.Array:
     first = pc.utf8_slice_codeunits(padded, 0, -places)
     last = pc.utf8_slice_codeunits(padded, -places)
     return pc.binary_join_element_wise(pc.binary_join_element_wise(sign, first, ""), last, ".")
+
+
+def _find_integers(decimals: pa.Array) -> pa.Array | None:
+    """Return the digits of decimals, without their points, as numbers of 64 bits; None if one has more."""
+    words = np.frombuffer(decimals.buffers()[1], "<i8").reshape(-1, 2)
+    low, high = words[decimals.offset : decimals.offset + len(decimals)].T
+    is_null = np.asarray(decimals.is_null())
+    # The least number has no positive counterpart.
+    if not ((high == low >> 63) & (low != np.iinfo(np.int64).min) | is_null).all():
+        return None
+    return pa.array(low, mask=is_null if decimals.null_count else None)
+
+
+def _write_integers(numbers: pa.Array, places: int) -> pa.Array:
+    """Return the texts of decimals from their digits without the point."""
+    if places == 0:
+        return numbers.cast(pa.string())
+    sizes = pc.abs(numbers)
+    first = pc.divide(sizes, 10**places)
+    rest = pc.subtract(sizes, pc.multiply(first, 10**places))
+    # A one before the places keeps their zeros, and gives its place to the point.
+    last = pc.utf8_replace_slice(pc.add(rest, 10**places).cast(pa.string()), 0, 1, ".")
+    sign = pc.if_else(pc.less(numbers, 0), "-", "")
+    return pc.binary_join_element_wise(sign, first.cast(pa.string()), last, "")
 
 
 def _write_numbers(values: pa.Array, kind: str) -> pa.Array:

@@ -66,6 +66,7 @@ class RecordFilter:
         salt: the key of the hashes; required if the rules hash a field.
         renames: the new names of fields.
         condition: whether a record is stored.
+        check: raises an EltError for the stored data of a record before which the sync stops.
     """
 
     def __init__(
@@ -75,11 +76,13 @@ class RecordFilter:
         *,
         renames: Renames | None = None,
         condition: Condition | None = None,
+        check: Callable[[Raw], None] | None = None,
     ):
         assert salt or fields is None or not fields.hashed, "without a salt a hash hides nothing"
         self._tree = None if fields is None else fields.tree
         self._salt = salt or b""
         self._condition = condition
+        self._check = check
         self.renames = renames
 
     def __call__(self, record: RawRecord) -> RawRecord | None:
@@ -96,6 +99,9 @@ class RecordFilter:
                 record.data = self._withhold(record.data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             record.data = self._withhold(record.data)
+        else:
+            if self._check is not None:
+                self._check(record.data)
         if withheld or record.meta is not NULL:
             record.meta = self._meta(record.meta, withheld)
         return record

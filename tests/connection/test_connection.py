@@ -605,4 +605,4 @@ def test_a_stream_that_is_not_configured_has_default_settings() -> None:
         streams=[AirbyteStream(name=name, json_schema=schema) for name in ("users", "orders")]
     )
     streams = [catalog_stream(connection, catalog, name) for name in ("users", "orders")]
-    assert [stream.settings.on_undeclared for stream in streams] == ["keep", "ignore"]
+    assert [stream.settings.on_undeclared for stream in streams] == ["keep", "warn"]

@@ -14,10 +14,15 @@ from typing import Any
 
 import msgspec
 
-from connectors.sdk import Source, Stream, run
+from connectors.sdk import Slice, SlicedStream, Source, Stream, run
+from connectors.sdk.arrow_records import split_changes
+from connectors.sql.bounds import decode_bound
 from elt_assets.errors import ConfigError
+from elt_assets.protocol.catalog import ConfiguredStream
+from elt_assets.protocol.row_hash import hash_rows
 
 Json = dict[str, Any]
+ANSWER = ("COMPARISON", "RANGE")
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 
@@ -123,3 +128,59 @@ def sum_ranges(
         after = until
     rest = hashes[len(keys) - len(keys) % size :]
     return [*ranges, (after, None, len(rest), sum(rest) % 2**64)]
+
+
+def read_hashes(stream: SlicedStream, comparison: Json) -> dict[tuple[Any, ...], int]:
+    """Return the hashes of the rows that a full read gives, by their key as Arrow has it.
+
+    Args:
+        comparison: the message COMPARISON, which has the columns and their types.
+    """
+    configured = ConfiguredStream.from_json(msgspec.json.encode(configure(stream)))
+    columns = {column["name"]: column["type"] for column in comparison["columns"]}
+    names = [*comparison["key"], *columns]
+    kinds = [*comparison["key_types"], *columns.values()]
+    hashes: dict[tuple[Any, ...], int] = {}
+    for part in stream.slices(configured, None):
+        if isinstance(part, Slice):
+            for batch in stream.read_slice(msgspec.json.decode(msgspec.json.encode(part.data))):
+                rows, _ = split_changes(batch)
+                arrays = [rows.column(name) for name in names]
+                keys = zip(*(a.to_pylist() for a in arrays[: len(comparison["key"])]), strict=True)
+                hashes |= dict(zip(keys, hash_rows(arrays, kinds).tolist(), strict=True))
+    return hashes
+
+
+def check_comparison(
+    source: Source, config: Mapping[str, Any], folder: Path, name: str, sizes: Sequence[int]
+) -> Json:
+    """Check that a stream's ranges and keys have the hashes of the rows that a read gives.
+
+    Returns:
+        The message COMPARISON.
+    """
+    stream = next(stream for stream in source.open(dict(config)) if stream.name == name)
+    assert isinstance(stream, SlicedStream)
+    comparison: Json = {}
+    for size in sizes:
+        body = configure(stream, compare={"rows": size})
+        head, *ranges = (
+            m for m in call(source, config, folder, "compare", body) if m["type"] in ANSWER
+        )
+        comparison = head["comparison"]
+        hashes = read_hashes(stream, comparison)
+        ordered = sorted(hashes, key=order)
+        expected = sum_ranges(ordered, [hashes[key] for key in ordered], size)
+        summed = list(list_ranges(ranges))
+        assert [part[2:] for part in summed] == [part[2:] for part in expected]
+        decoded = [(decode_key(a), decode_key(u)) for a, u, _, _ in summed]
+        assert decoded == [part[:2] for part in expected]
+        bounds = [{"after": after, "until": until} for after, until, _, _ in summed]
+        body = configure(stream, compare={"ranges": bounds})
+        listed = list_keys(call(source, config, folder, "compare", body))
+        assert [(decode_key(k), h) for k, h, _ in listed] == [(k, hashes[k]) for k in ordered]
+    return comparison
+
+
+def decode_key(key: Sequence[Any] | None) -> tuple[Any, ...] | None:
+    return None if key is None else tuple(map(decode_bound, key))

@@ -53,7 +53,7 @@ from tests.lake.harness import Lake
 from tests.lake.modelled import NO_SPARK
 from tests.lake.plain import without_spark
 from tests.lake.readers import assert_all_readers_agree
-from tests.lake.staging import EMITTED_AT, INTEGER, NUMBER, STRING, checkpoint
+from tests.lake.staging import EMITTED_AT, INTEGER, NUMBER, STRING, checkpoint, stage
 from tests.support.failpoints import assert_reached
 from tests.support.project import REPOSITORY
 from tests.sync.doubles import state
@@ -431,6 +431,28 @@ def test_a_replay_survives_a_kill_at_any_point(lake: Lake, prove: Prove) -> None
     sync(lake, [[*BATCHES[0], b"[5]"], BATCHES[1]])
     prove(replayed)
     assert (lake.dead_letter.records, lake.table.records) == (1, 6)
+
+
+def test_a_correction_survives_a_kill_at_any_point(lake: Lake, prove: Prove) -> None:
+    """What is corrected is not found again, so the command that was killed corrects the rest."""
+    row = event(1, 15, "corrected")
+
+    def correct(lake: Lake, seen: Callable[[], None]) -> None:
+        lake.tables().roll_back_companions("run-2")
+        if tuple(row.values()) not in view(lake).current:
+            writer = lake.writer(configured(lake), keeps_state=True, corrects=True)
+            ends = [{"id": number, DELETED_AT: "now"} for number in (1, 4)]
+            writer.write(stage(lake.folder / "staging", [*ends, row]))
+            writer.commit(checkpoint(final=True))
+            writer.close()
+            seen()
+
+    sync(lake, BATCHES)
+    before = view(lake)
+    prove(correct)
+    after = view(lake)
+    assert after.position == before.position
+    assert after.current == [(1, 15, "corrected"), (2, 10, "2 at 10"), (3, 10, "3 at 10")]
 
 
 # The log

@@ -14,6 +14,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from connectors.postgres.catalog import Relation
 from connectors.postgres.config import PostgresConfig
 from connectors.postgres.session import Session, open_watch
 from elt_assets.errors import TransientError
@@ -33,7 +34,7 @@ _TRANSACTIONS = """
 SELECT coalesce(l.pid, 0)::int8 AS pid, o.number::int8 AS number,
   coalesce(a.datname, p.database, '')::text AS database, coalesce(a.usename, p.owner, '')::text AS role,
   coalesce(a.application_name, '')::text AS application, coalesce(p.gid, '')::text AS prepared,
-  coalesce(a.state, '')::text AS state,
+  coalesce(a.state, '')::text AS state, coalesce(a.wait_event = 'SyncRep', false) AS is_committed,
   coalesce(extract(epoch FROM now() - coalesce(a.xact_start, p.prepared)), -1)::float8 AS age
 FROM pg_catalog.pg_locks l
 JOIN (
@@ -47,7 +48,18 @@ ORDER BY age DESC
 """
 """Transactions that have changed something. One that has not yet has no number; what it will change is
 new."""
-_PAUSE = 0.2
+_TREE = """
+WITH RECURSIVE tree AS (
+  SELECT {oid}::oid AS oid
+  UNION
+  SELECT i.inhrelid FROM tree JOIN pg_catalog.pg_inherits i ON i.inhparent = tree.oid)
+SELECT oid::int8 AS oid FROM tree
+"""
+"""A table and its partitions."""
+_END = "SELECT (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::int8 AS lsn"
+_PAUSE, _SHORT_PAUSE = 0.2, 0.02
+_COMMIT_SECONDS = 3
+"""A transaction is visible well within this time after its commit is written, but for a standby."""
 _MAX_LISTED = 5
 
 
@@ -96,6 +108,36 @@ class Writers:
 
     def _list_numbers(self, session: Session) -> set[int]:
         return {row["number"] for row in _list_transactions(session, self._condition)}
+
+
+def find_position(config: PostgresConfig, relation: Relation) -> int:
+    """Return a number that is less than those of all changes of a table in the log that a snapshot, taken
+    after this, does not show.
+
+    It is the end of the log, less one. A transaction whose commit is in the log before that, and which a
+    snapshot does not show yet, has its lock on the table: so those that have one are waited for. Most end in
+    milliseconds. One that is open after some seconds has not committed; but for one that waits for a standby,
+    whose commit is written.
+
+    Raises:
+        TransientError: one waits for a standby for longer than `wait_seconds`.
+    """
+    problem = f"{relation.quoted} cannot be compared while transactions that are written wait for a standby"
+    with open_watch(config, f"the end of the log of {relation.quoted} is looked for") as session:
+        oids = [row["oid"] for row in session.rows(_TREE.format(oid=relation.oid))]
+        condition = _WRITERS_OF_TABLES.format(oids=", ".join(map(str, oids)))
+        position = int(session.row(_END)["lsn"])
+        begin = time.monotonic()
+        writers = {row["number"] for row in _list_transactions(session, condition)}
+        while writers:
+            time.sleep(_SHORT_PAUSE)
+            rows = [r for r in _list_transactions(session, condition) if r["number"] in writers]
+            waited = time.monotonic() - begin
+            if waited > config.wait_seconds and any(row["is_committed"] for row in rows):
+                raise describe_wait(config, problem, condition)
+            is_short = waited < _COMMIT_SECONDS
+            writers = {row["number"] for row in rows if is_short or row["is_committed"]}
+    return position - 1
 
 
 def describe_wait(config: PostgresConfig, problem: str, condition: str) -> TransientError:

@@ -26,7 +26,7 @@ the table's column keeps its name, also that of its field, and records are read 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import types as t
 
@@ -205,8 +205,8 @@ class _Comparison:
         stored, read = self._kinds(table.kind, declared.kind, wide.kind, path)
         has_conflict = len(self.conflicts) > conflicts_before
         return (
-            Column(table.source, table.name, stored),
-            Column(declared.source, table.name, read, has_conflict and self.frozen),
+            replace(table, kind=stored),
+            replace(declared, name=table.name, kind=read, strict=has_conflict and self.frozen),
         )
 
     def _absent(self, column: Column, wide: Column, path: tuple[str, ...]) -> tuple[Column, Column]:

@@ -15,7 +15,15 @@ from typing import Any, TypeAlias
 
 from pyspark.sql import types as t
 
-from elt_assets.lake.columns.logical_types import SOURCE, Array, Column, LogicalType, Scalar, Struct
+from elt_assets.lake.columns.logical_types import (
+    ADDED,
+    SOURCE,
+    Array,
+    Column,
+    LogicalType,
+    Scalar,
+    Struct,
+)
 from elt_assets.lake.columns.names import column_names, columns_kept
 from elt_assets.protocol.json_schema import WELL_KNOWN
 
@@ -162,7 +170,9 @@ def _columns(properties: Mapping[str, Any], stored: Names, depth: int) -> tuple[
     result = []
     for source, schema in properties.items():
         inner = own[source].inner if source in own else _NONE
-        result.append(Column(source, names[source], kind_of(schema, inner, depth)))
+        kind = kind_of(schema, inner, depth)
+        is_added = isinstance(schema, Mapping) and ADDED in schema
+        result.append(Column(source, names[source], kind, is_added=is_added))
     return tuple(result)
 
 

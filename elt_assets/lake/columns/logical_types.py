@@ -12,7 +12,7 @@ Spec: Airbyte supported data types, v0 semantics; the well-known types of v1 whe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import TypeAlias
 
@@ -20,6 +20,9 @@ from pyspark.sql import types as t
 
 SOURCE = "elt.source"
 """Key in a column's metadata: the source's name of the field, if the column has another name."""
+ADDED = "elt.added"
+"""Key in a column's metadata: no catalog declared the field when its column was added (`on_undeclared: add`).
+It is read from then on, whatever the catalog says."""
 JSON_TEXT = "elt.json"
 """Key in a column's metadata: its strings, or its elements if it is an array, are JSON, not plain text."""
 
@@ -89,6 +92,7 @@ class Column:
     # A value that does not fit rejects its record; otherwise it becomes null and is recorded as a change. On
     # a top-level column, `strict` also applies to nested fields.
     strict: bool = False
+    is_added: bool = field(default=False, compare=False)  # as `ADDED`
 
     @property
     def type(self) -> t.DataType:
@@ -101,6 +105,8 @@ class Column:
         metadata: dict[str, object] = {} if self.source == self.name else {SOURCE: self.source}
         if core(self.kind) in JSONS:
             metadata[JSON_TEXT] = True
+        if self.is_added:
+            metadata[ADDED] = True
         return t.StructField(self.name, self.type, metadata=metadata)
 
 
@@ -143,7 +149,8 @@ def column_type(kind: LogicalType) -> t.DataType:
 def column_of(field: t.StructField) -> Column:
     """Return the column that a table's schema describes. A type that no stream writes becomes `Unread`."""
     source = field.metadata.get(SOURCE, field.name)
-    return Column(source, field.name, _kind(field.dataType, bool(field.metadata.get(JSON_TEXT))))
+    kind = _kind(field.dataType, bool(field.metadata.get(JSON_TEXT)))
+    return Column(source, field.name, kind, is_added=bool(field.metadata.get(ADDED)))
 
 
 def to_stored(kind: LogicalType) -> LogicalType:
@@ -182,9 +189,7 @@ def map_scalars(kind: LogicalType, change: Callable[[Scalar], Scalar]) -> Logica
     if isinstance(kind, Array):
         return Array(map_scalars(kind.items, change))
     if isinstance(kind, Struct):
-        fields = (
-            Column(c.source, c.name, map_scalars(c.kind, change), c.strict) for c in kind.fields
-        )
+        fields = (replace(column, kind=map_scalars(column.kind, change)) for column in kind.fields)
         return Struct(tuple(fields))
     return change(kind) if isinstance(kind, Scalar) else kind
 

@@ -29,6 +29,9 @@ from elt_assets.lake.delta.storage import DataFile, TableStorage, from_json, to_
 COMPACTION = "elt.maintenance"
 """Metadata key of a compaction: a commit that moves rows to other files and changes none."""
 
+BACKFILL = "elt.backfill"
+"""Metadata key of a commit that fills columns of rows that the table had: the names of the columns."""
+
 ERASURE = "elt.erasure"
 """Metadata key of a commit that erases rows: the id of the erasure."""
 

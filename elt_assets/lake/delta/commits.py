@@ -40,6 +40,7 @@ from elt_assets.errors import ConcurrentSync, SystemFailure
 from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta import attachments, log, outcome
 from elt_assets.lake.delta.commit_metadata import (
+    BACKFILL,
     COMPACTION,
     ERASURE,
     FORMER_WRITER,
@@ -202,8 +203,13 @@ def refuse_retyped(delta: Snapshot, schema: t.StructType) -> None:
         )
 
 
-def reorganise(delta: Snapshot, storage: TableStorage, change: TableChange) -> None:
+def reorganise(
+    delta: Snapshot, storage: TableStorage, change: TableChange, backfilled: Sequence[str] = ()
+) -> None:
     """Publish a compaction: a commit that moves rows to new files. `delta` moves to the newest snapshot.
+
+    Args:
+        backfilled: columns that the moved rows have values in now, and had none before.
 
     Raises:
         Superseded: the files no longer exist, or every attempt failed; nothing was published.
@@ -213,9 +219,11 @@ def reorganise(delta: Snapshot, storage: TableStorage, change: TableChange) -> N
     conditional_writes.require(storage.location)
     _verify_partitions(delta, change)
     name = outcome.new_name()
-    properties = outcome.properties({COMPACTION: "compaction", outcome.NAME: name})
-    actions: list[AddAction | RemoveAction] = [file.add(moved=True) for file in change.add]
-    actions += [file.remove(moved=True) for file in change.remove]
+    what = {COMPACTION: "backfill", BACKFILL: ",".join(backfilled)} if backfilled else {}
+    properties = outcome.properties({COMPACTION: "compaction", outcome.NAME: name, **what})
+    moved = not backfilled
+    actions: list[AddAction | RemoveAction] = [file.add(moved=moved) for file in change.add]
+    actions += [file.remove(moved=moved) for file in change.remove]
     basis = int(delta.version())
 
     def write() -> None:

@@ -267,7 +267,16 @@ class Table:
     @property
     def records(self) -> int:
         """The number of rows of the snapshot, from the log."""
-        return int(pc.sum(self._actions().column("num_records")).as_py() or 0)
+        return self.totals[0]
+
+    @property
+    def totals(self) -> tuple[int, int]:
+        """The number of rows of the snapshot, and the bytes of its files, from the log."""
+        actions = self._actions()
+        rows, size = (
+            pc.sum(actions.column(name)).as_py() for name in ("num_records", "size_bytes")
+        )
+        return int(rows or 0), int(size or 0)
 
     @property
     def log_length(self) -> int:
@@ -571,15 +580,18 @@ class Table:
         """The `app_id` of each writer of which a restore has undone every commit."""
         return [] if self._delta is None else list_undone_writers(self._delta, self.storage)
 
-    def reorganise(self, change: TableChange) -> None:
+    def reorganise(self, change: TableChange, backfilled: Sequence[str] = ()) -> None:
         """Publish a compaction, which moves rows to other files. It has no state and no transaction.
+
+        Args:
+            backfilled: columns that the moved rows have values in now, and had none before.
 
         Raises:
             Superseded: the files no longer exist, or every attempt failed; nothing was published.
             Exception: as `publish_once`.
         """
         assert self._delta is not None
-        commits.reorganise(self._delta, self.storage, change)
+        commits.reorganise(self._delta, self.storage, change, backfilled)
 
     def find_unreferenced(self, retention: dt.timedelta) -> list[str]:
         """Return the paths of visible files, older than the retention, that no version within it uses.

@@ -359,8 +359,8 @@ def _split_by_join(
         return rows.withColumn(_KEY, key_value(key)).join(keys, _KEY, how).drop(_KEY)
 
     matches = join_keys(candidates, "left_semi").select(_FILE).distinct().collect()
-    names = {_file_name(row[0]) for row in matches}
-    taken = [file for file in candidates if _file_name(file.path) in names]
+    names = {file_name(row[0]) for row in matches}
+    taken = [file for file in candidates if file_name(file.path) in names]
     if not taken:
         return Split()
     rest = table.write_files(join_keys(taken, "left_anti").drop(_FILE), kind)
@@ -388,7 +388,7 @@ def is_nested(schema: t.StructType, column: Sequence[str]) -> bool:
     return isinstance(kind, t.StructType | t.ArrayType)
 
 
-def _file_name(uri: str) -> str:
+def file_name(uri: str) -> str:
     """Return the name of a file. It is random: it identifies the file however its URI is written, and whether
     or not the file is in a folder (files of other writers are not)."""
     return uri.rpartition("/")[2]

@@ -85,17 +85,16 @@ def leave_out_unchanged(
         table.arrow_schema(schema),
         table.output(HIDDEN),
     )
-    is_present = np.zeros(batch.records, bool)
+    counts = np.zeros(batch.records, np.int64)
     for first, last in ((0, TRIED), (TRIED, len(candidates))):
         part = replace(job, files=job.files[first:last])
         results = run_tasks(spark, len(part.files), make_find, part) if part.files else ()
         for bits in results:
             if bits is not None:
-                is_present |= (
-                    np.unpackbits(np.frombuffer(bits, np.uint8), count=len(is_present)) == 1
-                )
-        if not is_present.any():
+                counts += np.unpackbits(np.frombuffer(bits, np.uint8), count=len(counts))
+        if not counts.any():
             return Reduced(batch)
+    is_present = counts == 1  # a row that is there twice is merged
     rows = int(is_present.sum())
     if rows == len(is_present):
         return Reduced(Batch(batch.table, ()), (), rows)

@@ -30,6 +30,7 @@ from elt_assets.errors import EltError
 from elt_assets.lake.columns.logical_types import SOURCE
 from elt_assets.lake.columns.metadata_columns import PARTITION, PARTITION_FIELD, RAW_ID
 from elt_assets.lake.delta import log
+from elt_assets.lake.delta.commit_metadata import BACKFILL
 from elt_assets.lake.delta.opening import arrow_columns, find_retyped
 from elt_assets.lake.delta.outcome import NAME
 from elt_assets.lake.delta.storage import DataFile
@@ -125,6 +126,9 @@ class Comparison:
             return "the table is not the one of the last read: it was moved away, or restored from a backup"
         if any(commit.get("operation") == log.RESTORE for commit in self._commits):
             return "the table was restored to an earlier version"
+        filled = sorted({commit[BACKFILL] for commit in self._commits if BACKFILL in commit})
+        if filled:  # the rows have kept their ids
+            return f"columns of rows from before were filled (`elt backfill`): {', '.join(filled)}"
         try:
             retyped = find_retyped(table.schema, self._former.schema)
         except EltError as error:

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from itertools import compress
 from typing import Any, NamedTuple
@@ -212,10 +212,10 @@ def count_changes(counts: Counter[str], entries: Mapping[Entry, int], ignored: s
         entries: how many records have each change.
         ignored: a reason that is not counted.
     """
-    for (field, change, reason), records in entries.items():
+    for (path, change, reason), records in entries.items():
         if reason == ignored:
             continue
-        name = FieldChange(_cut(field), _word(change), _word(reason)).name
+        name = FieldChange(_cut(path), _word(change), _word(reason)).name
         is_known = name in counts or len(counts) < MAX_NAMES
         counts[name if is_known else OTHER_CHANGES.name] += records
 
@@ -253,6 +253,8 @@ class BlockRows:
     # The reasons for changes, of `ParseJob.dependent`, that the rows have.
     dependent: AbstractSet[str] = frozenset()
     markers: int = 0  # how many rows stand for the end of all rows of a table: they are no records
+    # The schemas of undeclared fields by their names, if they are inferred.
+    inferred: Mapping[str, Any] = field(default_factory=dict)
 
 
 class BlockParser:
@@ -324,6 +326,7 @@ class BlockParser:
             Counter(rejects.values()),
             records.undeclared,
             set(self._job.dependent).intersection(entry[2] for entry in changes),
+            inferred=records.inferred,
         )
 
 

@@ -23,6 +23,7 @@ import msgspec
 import pyarrow as pa
 from msgspec import Raw
 
+from elt_assets.lake.worker.inference import Schema, infer, merge_all
 from elt_assets.lake.worker.kinds import Field
 from elt_assets.lake.worker.parquet import Output, WrittenFile
 
@@ -73,6 +74,18 @@ def find_undeclared(value: Raw, declared: DeclaredNames) -> Extra | None:
     return None
 
 
+def find_unknown(value: Raw, declared: DeclaredNames) -> Extra | None:
+    """Return the undeclared fields of a value, without those that differ from a declared one in case only.
+
+    Raises:
+        msgspec.MsgspecError: the value is not JSON.
+    """
+    extra = find_undeclared(value, declared)
+    if extra is None or not has_variant(extra, declared):
+        return extra
+    return find_undeclared(rename_fields(value, declared), declared)
+
+
 def has_variant(extra: Extra | None, declared: DeclaredNames) -> bool:
     """Return whether the name of an undeclared field differs from a declared one in case only."""
     if isinstance(extra, dict):
@@ -109,6 +122,15 @@ def rename_fields(value: Raw, declared: DeclaredNames) -> Raw:
         is_same = all(map(operator.is_, items, results))
         return value if is_same else Raw(msgspec.json.encode(results))
     return value
+
+
+def describe_extra(extra: Extra | None) -> Schema:
+    """Return the schema of undeclared fields: of a declared object or array, that of the undeclared ones."""
+    if isinstance(extra, dict):
+        return {"type": ["object"], "properties": {n: describe_extra(v) for n, v in extra.items()}}
+    if isinstance(extra, list):
+        return {"type": ["array"], "items": merge_all(map(describe_extra, extra))}
+    return infer(extra)
 
 
 def count_names(counts: Counter[str], extra: Extra) -> None:
@@ -180,6 +202,10 @@ class ParseJob:
     # The name of the field that gets undeclared fields; None if they are not kept.
     extra: str | None
     dead_letter: DeadLetter
+    # The types of undeclared fields are inferred from their values.
+    infers: bool = False
+    # Fields with a column count as undeclared, so that their types are inferred (`SegmentParser.reopen`).
+    is_reopened: bool = False
     # The reasons to reject a record whose key or cursor is null in place of a value that did not fit, by the
     # paths of the source's names.
     nulled: Mapping[str, str] = field(default_factory=dict)
@@ -235,6 +261,8 @@ class ParseResult:
     rejected_sequence: array[int] = field(default_factory=lambda: array("q"))
     # How many records have each undeclared field.
     undeclared: Counter[str] = field(default_factory=Counter)
+    # The schemas of undeclared fields by their names, if they are inferred (see `inference`).
+    inferred: dict[str, Any] = field(default_factory=dict)
     # Pairs of numbers for each line that is no record of the stream: its piece, and its number there.
     foreign_lines: array[int] = field(default_factory=lambda: array("q"))
 

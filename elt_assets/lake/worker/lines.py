@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from elt_assets.lake.worker.blocks import BlockParser, BlockRows, count_changes
-from elt_assets.lake.worker.job import LineRange, ParseJob, ParseResult, ParseTask
+from elt_assets.lake.worker.inference import merge_fields
+from elt_assets.lake.worker.job import MAX_NAMES, LineRange, ParseJob, ParseResult, ParseTask
 from elt_assets.lake.worker.parquet import FileWriter, discard_on_error, open_writer
 
 BLOCK = 1 << 19
@@ -94,6 +95,8 @@ def write_rows(
     result.dependent |= rows.dependent
     result.markers += rows.markers
     result.undeclared.update(rows.undeclared)
+    if rows.inferred and len(result.inferred) <= MAX_NAMES:
+        result.inferred = merge_fields(result.inferred, rows.inferred)
 
 
 def _blocks(source: Any, part: LineRange) -> Iterator[tuple[bytes, np.ndarray]]:

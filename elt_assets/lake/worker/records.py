@@ -30,11 +30,14 @@ from msgspec import Raw
 
 from elt_assets.lake.worker.columns import Converter, decode_nothing
 from elt_assets.lake.worker.envelopes import Envelope
+from elt_assets.lake.worker.inference import merge_fields
 from elt_assets.lake.worker.job import (
+    MAX_NAMES,
     ROWS,
     Extra,
     ParseJob,
     count_names,
+    describe_extra,
     find_undeclared,
     has_variant,
     rename_fields,
@@ -67,6 +70,8 @@ class BlockRecords:
     foreign_lines: list[int] = field(default_factory=list)
     # How many records have each undeclared field.
     undeclared: Counter[str] = field(default_factory=Counter)
+    # Their schemas by their names, if they are inferred.
+    inferred: dict[str, Any] = field(default_factory=dict)
 
 
 class RecordReader:
@@ -84,7 +89,7 @@ class RecordReader:
             number: Converter(field) for number, field in enumerate(job.fields) if field.is_read
         }
         self._decoders: dict[tuple[bool, bool], Callable[[bytes], list[Any]]] = {}
-        self._has_undeclared = False
+        self._has_undeclared = job.is_reopened
         self._seen = 0
         self._whole = msgspec.json.Decoder(envelope.line_type(Raw)).decode
         self._fields = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -233,7 +238,7 @@ class RecordReader:
             values, extra = self._fields(value), find_undeclared(plain, declared)
         if extra is None:
             return values
-        count_names(records.undeclared, extra)
+        self._note(extra, records)
         return values if self._extra is None else {**values, str(self._job.extra): _encode(extra)}
 
     def _read_undeclared(self, line: bytes, position: int, records: BlockRecords) -> None:
@@ -244,9 +249,16 @@ class RecordReader:
         if has_variant(extra, self._job.declared):
             records.lines[position] = self._read_alone(line, position, records)
             return
-        count_names(records.undeclared, extra)
+        self._note(extra, records)
         if self._extra is not None:
             setattr(self._envelope.data(records.lines[position]), self._extra, _encode(extra))
+
+    def _note(self, extra: Extra, records: BlockRecords) -> None:
+        """Count the undeclared fields of a record, and infer their types if a job asks for them."""
+        count_names(records.undeclared, extra)
+        if self._job.infers and len(records.inferred) <= MAX_NAMES:
+            fields = describe_extra(extra).get("properties", {})
+            records.inferred = merge_fields(records.inferred, fields)
 
 
 def _encode(extra: Extra) -> Raw:

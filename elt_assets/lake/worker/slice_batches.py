@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from elt_assets.lake.worker.blocks import BlockParser, BlockRows, find_rejects
 from elt_assets.lake.worker.columns import MAX_BYTES
 from elt_assets.lake.worker.envelopes import Entry, Heads, build_metadata_columns
+from elt_assets.lake.worker.inference import Schema, infer_arrow
 from elt_assets.lake.worker.job import ROWS, LineRange, ParseJob
 from elt_assets.lake.worker.json_texts import MAX_DEPTH, JsonColumn, is_too_deep
 from elt_assets.lake.worker.kinds import DECODING_ERRORS, Field
@@ -62,7 +63,10 @@ class BatchConverter:
         fields, reported = self.split(batch)
         arrays = None if fields is None else self._take_over(fields)
         if arrays is None:
-            yield from self._parse(batch, first)
+            types = {} if fields is None or not self.job.infers else self._infer(fields)
+            for parsed in self._parse(batch, first):
+                parsed.inferred = {**parsed.inferred, **types}
+                yield parsed
             return
         emitted_at = _milliseconds()
         numbers = self.first + first + np.arange(len(batch))
@@ -78,6 +82,15 @@ class BatchConverter:
         yield self._describe(rows)
         for row in rejects:
             yield from self._parse(batch.slice(row, 1), first + row)
+
+    def _infer(self, batch: pa.RecordBatch) -> dict[str, Schema]:
+        """Return the schemas of undeclared columns that have values: their types say more than JSON does."""
+        declared = self.job.declared.names
+        return {
+            column.name: infer_arrow(column.type)
+            for column, values in zip(batch.schema, batch.columns, strict=True)
+            if column.name not in declared and values.null_count < len(values)
+        }
 
     def _describe(self, rows: pa.RecordBatch) -> BlockRows:
         """Return rows with the numbers of their changes."""

@@ -62,8 +62,10 @@ def make_find(job: UnchangedJob) -> Callable[[int], bytes | None]:
         places = _find_places(read_keys(system, path, job.key, job.schema), batch_keys)
         if not _has_rows(job, read_rows(system, path, job.schema), places, batch):
             return None
-        is_found = np.zeros(len(batch_keys[0]), bool)
-        is_found[places[places >= 0]] = True
+        matches = places[places >= 0]
+        is_found = np.bincount(matches, minlength=len(batch_keys[0])) > 0
+        if is_found.sum() < len(matches):  # a row is there twice
+            return None
         return np.packbits(is_found).tobytes()
 
     return find

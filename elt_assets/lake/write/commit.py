@@ -202,7 +202,8 @@ class CommitBuilder:
         that arrives after one is stored.
         """
         has_rejected = data.rejected_files or data.replayed or self._tables.dead_letter.file_count
-        keeps = self._spec.skips_unchanged and not self.is_building and not has_rejected
+        keeps = self._spec.skips_unchanged and not self._spec.corrects
+        keeps = keeps and not self.is_building and not has_rejected
         return replace(self._by, keeps_unchanged=keeps)
 
     def _replaces_columns(self, data: CheckpointData) -> bool:

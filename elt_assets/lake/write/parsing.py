@@ -13,13 +13,14 @@ ignore them.
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import pyarrow as pa
@@ -29,11 +30,13 @@ from pyspark.sql.utils import is_remote
 
 from elt_assets.errors import EltError, SystemFailure, error_class
 from elt_assets.lake.columns import metadata_columns
+from elt_assets.lake.columns.added import list_added
 from elt_assets.lake.columns.logical_types import Array, Column, Scalar, Struct, core, describe_type
 from elt_assets.lake.delta.opening import delta_schema
 from elt_assets.lake.delta.storage import DataFile
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.jobs import run_tasks, run_tasks_in_part
+from elt_assets.lake.worker.blocks import parse_name
 from elt_assets.lake.worker.job import (
     MAX_NAMES,
     OTHERS,
@@ -58,6 +61,7 @@ from elt_assets.lake.worker.slices import (
     SliceTask,
     make_slice_read,
 )
+from elt_assets.lake.worker.values import MISFIT
 from elt_assets.protocol.messages import DEPENDENT, TRUNCATED
 from elt_assets.storage.location import Location
 from elt_assets.storage.staging import StagedFiles, Staging
@@ -218,6 +222,7 @@ class SegmentParser:
         partition: the value of the column `_elt_partition`; None: the rows do not have it.
         cursor: the column by which rows of a key are ordered; empty if there is none.
         keeps_undeclared: undeclared fields are kept, in the column `UNDECLARED`.
+        infers: the types of undeclared fields are inferred.
     """
 
     def __init__(
@@ -232,6 +237,7 @@ class SegmentParser:
         cursor: Sequence[str] = (),
         *,
         keeps_undeclared: bool = False,
+        infers: bool = False,
     ):
         order = [(cursor, "ordered")] if key and cursor else []
         extra = UNDECLARED if keeps_undeclared else None
@@ -252,8 +258,9 @@ class SegmentParser:
             metadata=_arrow_schema(
                 metadata_columns.table_schema([], partitioned=partition is not None).fields
             ),
-            declared=_collect_names([column for column in declared if column.source != extra]),
+            declared=collect_names([column for column in declared if column.source != extra]),
             extra=extra,
+            infers=infers,
             nulled={
                 name: f"field {name!r} is null in place of a value that did not fit: rows are {use} by it"
                 for path, use in [*((part, "matched") for part in key), *order]
@@ -262,6 +269,13 @@ class SegmentParser:
             dependent=DEPENDENT,
             keyless=TRUNCATED,
         )
+
+    def reopen(self, fields: Sequence[Sequence[str]]) -> SegmentParser:
+        """Return a parser for which some fields are not declared, so that their types are inferred."""
+        parser = copy.copy(self)
+        declared = reduce(_forget, fields, self._make_job.keywords["declared"])
+        vars(parser)["_make_job"] = partial(self._make_job, declared=declared, is_reopened=True)
+        return parser
 
     def make_job(self) -> ParseJob:
         """Return the job of tasks that write to new folders of the two tables, each to one file in both."""
@@ -350,14 +364,34 @@ def _check(segment: Segment, results: Sequence[ParseResult]) -> None:
         )
 
 
-def _collect_names(columns: Sequence[Column]) -> DeclaredNames:
+def collect_names(columns: Sequence[Column]) -> DeclaredNames:
+    """Return the names of the fields of columns, also of those within objects."""
     inner = {column.source: core(column.kind) for column in columns}
     objects = {
-        name: _collect_names(kind.fields)
-        for name, kind in inner.items()
-        if isinstance(kind, Struct)
+        name: collect_names(kind.fields) for name, kind in inner.items() if isinstance(kind, Struct)
     }
     return DeclaredNames(frozenset(inner), objects)
+
+
+def _forget(declared: DeclaredNames, path: Sequence[str]) -> DeclaredNames:
+    """Return declared names without a field."""
+    name, *rest = path
+    if rest and name in declared.objects:
+        inner = _forget(declared.objects[name], rest)
+        return DeclaredNames(declared.names, {**declared.objects, name: inner})
+    objects = {other: inner for other, inner in declared.objects.items() if other != name}
+    return DeclaredNames(declared.names - {name}, objects)
+
+
+def find_misfits(results: Sequence[ParseResult], columns: Sequence[Column]) -> list[list[str]]:
+    """Return the fields of added columns that had values of another type, by their paths in the source."""
+    changed = {
+        change.field.partition(".")[0]
+        for result in results
+        for change in map(parse_name, result.changes)
+        if (change.change, change.reason) == MISFIT
+    }
+    return [path for path, _ in list_added(columns) if path[0] in changed]
 
 
 def _key_part(columns: Sequence[Column], path: Sequence[str]) -> KeyPart:

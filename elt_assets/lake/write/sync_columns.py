@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import copy
 import secrets
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from pyspark.sql import types as t
 
 from elt_assets.errors import ConfigError
 from elt_assets.lake.columns import evolution, from_json_schema, metadata_columns
+from elt_assets.lake.columns.added import declare_columns
 from elt_assets.lake.columns.evolution import SchemaPlan
 from elt_assets.lake.columns.logical_types import (
     JSONS,
@@ -65,6 +67,8 @@ class WriteSpec:
     keeps_undeclared: bool = False
     # A text that identifies the conditions that records must meet to be stored.
     conditions: str = ""
+    # The records correct rows: there are delete markers among them that the catalog does not declare.
+    corrects: bool = False
     # Returns the salt of the hashes of suppressed keys, and its fingerprint; None if the writer has none.
     key_salt: Callable[[], tuple[bytes, str]] | None = None
     # A row that comes again with the values that the table has rewrites nothing (`lake.merge.unchanged`).
@@ -72,6 +76,10 @@ class WriteSpec:
     # The columns that this sync wrote before its source changed the schema of the stream. Its rows have the
     # columns of both schemas, and a column has a type that holds the values of both.
     written: t.StructType | None = None
+    # Fields that the schema does not declare become columns of the table.
+    adds_undeclared: bool = False
+    # Those that the records of this sync had so far: declarations of fields, as in a JSON schema.
+    new_fields: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.history and self.partition is not None:
@@ -169,7 +177,7 @@ def plan_columns(
     names = dict(from_json_schema.read_names(own))
     if spec.written is not None:
         names |= from_json_schema.read_names(spec.written)
-    declared = from_json_schema.columns(spec.stream.stream.json_schema, names)
+    declared = declare_columns(spec.stream.stream.json_schema, own, names, spec.new_fields)
     if spec.written is not None:
         kinds = {column.name: column.kind for column in map(column_of, spec.written.fields)}
         declared = [
@@ -254,7 +262,7 @@ def list_unstored_markers(
     """Return the delete markers that a merge needs although `freeze` keeps the table without their columns.
 
     Tombstones store them in separate files. If there are tombstones, the markers are read even if the catalog
-    no longer declares them: a tombstone without its marker would become a row again.
+    no longer declares them: a tombstone without its marker would become a row again. A correction ends keys.
     """
     stored = {column.source for column in plan.columns}
     if not spec.is_keyed or not stored.isdisjoint(DELETE_MARKERS):
@@ -262,9 +270,18 @@ def list_unstored_markers(
     declared = from_json_schema.columns(spec.stream.stream.json_schema)
     markers = [column for column in declared if column.source in DELETE_MARKERS]
     has_tombstones = bool(metadata.tombstones or (metadata.refresh and metadata.refresh.tombstones))
-    if markers or not has_tombstones:
+    if markers or not (has_tombstones or spec.corrects):
         return markers
     return [Column(name, name, Scalar.TEXT) for name in DELETE_MARKERS]
+
+
+def list_declared(spec: WriteSpec, table: Table) -> list[Column]:
+    """Return the columns of all fields that the schema declares or that were added, whether or not the table
+    stores them."""
+    own = stream_part(table.schema)
+    return declare_columns(
+        spec.stream.stream.json_schema, own, from_json_schema.read_names(own), spec.new_fields
+    )
 
 
 def differences(stream: ConfiguredStream, table: Table) -> list[str]:
@@ -278,8 +295,7 @@ def columns_of(stream: ConfiguredStream, schema: t.StructType) -> list[Column]:
 
 
 def _compare(stream: ConfiguredStream, own: t.StructType) -> SchemaPlan:
-    names = from_json_schema.read_names(own)
-    declared = from_json_schema.columns(stream.stream.json_schema, names)
+    declared = declare_columns(stream.stream.json_schema, own, from_json_schema.read_names(own))
     return evolution.plan(own, declared, "freeze")
 
 
@@ -335,11 +351,11 @@ def check_columns(stream: ConfiguredStream) -> None:
         )
     columns = from_json_schema.columns(schema)
     used_fields = [("primary_key", part) for part in stream.key]
-    for field, path in [
+    for key, path in [
         *used_fields,
         *([("cursor_field", stream.cursor)] if stream.cursor else []),
     ]:
-        _refuse_unusable(columns, str(stream.id), field, path)
+        _refuse_unusable(columns, str(stream.id), key, path)
 
 
 def _refuse_unusable(

@@ -30,12 +30,13 @@ from pyspark.sql import types as t
 
 from elt_assets.errors import ConcurrentSync, ConfigError, SystemFailure
 from elt_assets.failpoints import Failpoint, reach
-from elt_assets.lake.columns import from_json_schema, metadata_columns
+from elt_assets.lake.columns import metadata_columns
 from elt_assets.lake.columns.logical_types import Column, Unread
 from elt_assets.lake.delta.commit_metadata import Refresh
 from elt_assets.lake.delta.outcome import NOTHING_PUBLISHED, Superseded
 from elt_assets.lake.delta.storage import HIDDEN, DataFile
 from elt_assets.lake.session import SparkProvider
+from elt_assets.lake.worker import inference
 from elt_assets.lake.worker.blocks import OTHER_CHANGES
 from elt_assets.lake.worker.slices import SliceSource
 from elt_assets.lake.write import dead_letter, rewrite, sync_columns
@@ -46,6 +47,7 @@ from elt_assets.lake.write.parsing import (
     ParsedSegment,
     Rejections,
     SegmentParser,
+    find_misfits,
     limit_counts,
 )
 from elt_assets.lake.write.suppression import open_suppression
@@ -61,6 +63,8 @@ from elt_assets.sync.segments import Segment
 MAX_ATTEMPTS = 5
 """Maximum number of attempts at a commit. It is built again if, for example, a compaction has replaced files
 that it replaces."""
+MAX_ADDED = 100
+"""Maximum number of fields that become columns in one sync."""
 
 
 @dataclass
@@ -158,6 +162,7 @@ class TableWriter:
         self._schema_changes = self._plan.differences
         self._hide_unfinished()
         self._pending = _Pending()
+        self._new_fields: dict[str, inference.Schema] = {}
 
     @property
     def tables(self) -> StreamTables:
@@ -168,6 +173,11 @@ class TableWriter:
     def schema_changes(self) -> Sequence[str]:
         """Return the differences between the stream's schema and that of its table, as text."""
         return self._schema_changes
+
+    @property
+    def added_fields(self) -> Sequence[str]:
+        """The fields that have become columns in this sync, and that the catalog does not declare."""
+        return list(self._new_fields)
 
     def write(self, segment: Segment) -> None:
         """Parse a segment's records and write them as files that are not visible yet.
@@ -186,7 +196,9 @@ class TableWriter:
                 guidance="nothing of it was committed; check that nothing else writes to the staging folder",
             )
         with self._staging.share(segment.path) as place:
-            self._add(self._plan.parser.parse(self._provider.get(), segment, place))
+            self._add(
+                self._parse(lambda parser: parser.parse(self._provider.get(), segment, place))
+            )
 
     def read(self, group: SliceGroup) -> SlicesRead:
         """Read slices in tasks, and write their rows as files that are not visible yet.
@@ -197,13 +209,49 @@ class TableWriter:
         assert self._slices is not None
         where = f"while the table {self._tables.main.uri} was written"
         with translated(where):
-            parsed = self._plan.parser.read(
-                self._provider.get(), group, self._slices(), self._staging
+            source = self._slices()
+            parsed = self._parse(
+                lambda parser: parser.read(self._provider.get(), group, source, self._staging)
             )
         self._add(parsed)
         rows = sum(result.rows + result.rejected - result.markers for result in parsed.results)
         error = parsed.error and (translate(parsed.error, where) or parsed.error)
         return SlicesRead(len(parsed.results), rows, error)
+
+    def _parse(self, parse: Callable[[SegmentParser], ParsedSegment]) -> ParsedSegment:
+        """Parse records; if they have fields that become columns, parse them again with these columns.
+
+        Raises:
+            ConfigError: they have too many new fields, or the tables cannot take one.
+        """
+        parsed = parse(self._plan.parser)
+        if not self._spec.adds_undeclared:
+            return parsed
+        while (new_fields := self._find_fields(parsed, parse)) != self._new_fields:
+            self._discard(parsed)
+            added = len(new_fields)
+            if added > MAX_ADDED:
+                raise _refuse_many(self._spec.stream, added)
+            self._new_fields = new_fields
+            self._change_spec(replace(self._spec, new_fields=inference.declare(new_fields)))
+            parsed = parse(self._plan.parser)
+        return parsed
+
+    def _find_fields(
+        self, parsed: ParsedSegment, parse: Callable[[SegmentParser], ParsedSegment]
+    ) -> dict[str, inference.Schema]:
+        """Return the fields that are added in this sync, with those of some records."""
+        new_fields = inference.merge_fields(self._new_fields, *(r.inferred for r in parsed.results))
+        paths = find_misfits(parsed.results, self._plan.columns)
+        if paths:  # their columns need a wider type, which the values say
+            again = parse(self._plan.parser.reopen(paths))
+            self._discard(again)
+            new_fields = inference.merge_fields(new_fields, *(r.inferred for r in again.results))
+        return {name: schema for name, schema in new_fields.items() if inference.has_type(schema)}
+
+    def _discard(self, parsed: ParsedSegment) -> None:
+        self._tables.main.storage.discard(parsed.files)
+        self._tables.dead_letter.storage.discard(parsed.rejected)
 
     def _add(self, parsed: ParsedSegment) -> None:
         """Add files to what the next commit publishes."""
@@ -255,10 +303,16 @@ class TableWriter:
                 refresh were committed by the former key.
             SystemFailure: rows were lost; nothing was committed.
         """
-        before, resumed = self._plan.written_schema, self._plan.builder.resumed
-        spec = self._spec.changed(stream, stream_part(before))
+        resumed = self._plan.builder.resumed
+        spec = self._spec.changed(stream, stream_part(self._plan.written_schema))
         if resumed is not None and resumed.truncates:
             _refuse_other_key(self._spec.stream, spec.stream)
+        self._change_spec(spec)
+
+    def _change_spec(self, spec: WriteSpec) -> None:
+        """Use other columns from now on, also for what is not published yet."""
+        before, resumed = self._plan.written_schema, self._plan.builder.resumed
+        spec = replace(spec, written=stream_part(before))
         rewrite.check(self._tables, spec)
         self._spec = spec
         self._plan = self._plan_columns()
@@ -413,13 +467,14 @@ class TableWriter:
             main,
             Rejections(dead, dead_letter.schema(spec), dead_letter.same_values(spec)),
             columns,
-            from_json_schema.columns(spec.stream.stream.json_schema),
+            sync_columns.list_declared(spec, main),
             self._sync_ids,
             # No record contains its partition.
             [list(part) for part in order.key if part != [metadata_columns.PARTITION]],
             spec.partition,
             order.cursor,
             keeps_undeclared=spec.keeps_undeclared,
+            infers=spec.adds_undeclared,
         )
         fields = [column.field for column in unstored]
         builder = CommitBuilder(
@@ -477,6 +532,15 @@ class TableWriter:
             suppressed=pending.suppressed,
             unchanged=pending.unchanged,
         )
+
+
+def _refuse_many(stream: ConfiguredStream, count: int) -> ConfigError:
+    return ConfigError(
+        f"stream {str(stream.id)!r}: the records of this sync have {count} fields that the catalog does not "
+        f"declare; `on_undeclared: add` adds up to {MAX_ADDED} columns in a sync: the names may be data",
+        guidance="set `on_undeclared: keep`, which stores them in one column; or declare them in "
+        "catalog.json (`elt discover --sample`)",
+    )
 
 
 def _refuse_other_key(before: ConfiguredStream, after: ConfiguredStream) -> None:

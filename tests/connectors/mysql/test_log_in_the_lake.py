@@ -16,6 +16,7 @@ from tests.connectors.logged import Failing
 from tests.connectors.mysql.audit import AUDIT, list_audited, list_events, text_of
 from tests.connectors.mysql.logs import run_logged
 from tests.connectors.mysql.workload import NAMES, TABLES, Workload
+from tests.support.elt import Elt
 from tests.support.mariadb import MariaDb
 from tests.support.project import Project
 from tests.support.runs import materialize
@@ -93,3 +94,23 @@ def test_syncs_that_fail_anywhere_lose_and_double_nothing(logged: MariaDb, own: 
 @pytest.mark.parametrize("seed", range(8, 14))
 def test_many_syncs_that_fail_anywhere(logged: MariaDb, own: Project, seed: int) -> None:
     run_seed(own, logged, seed, rounds=8)
+
+
+def test_a_new_column_of_the_log_is_added_and_filled(
+    logged: MariaDb, own: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An old row has a default of which no log tells."""
+    logged.execute("CREATE TABLE fresh (id int PRIMARY KEY, name text)")
+    adding = {"destination_sync_mode": "append_dedup", "on_undeclared": "add"}
+    connect(own, logged, {"fresh": adding})
+    logged.execute("INSERT INTO fresh VALUES (1, 'a'), (2, 'b')")
+    assert materialize(own).success
+    logged.execute("INSERT INTO fresh VALUES (3, 'c')")
+    logged.execute("ALTER TABLE fresh ADD COLUMN c1 int DEFAULT 11, ADD COLUMN due date")
+    logged.execute("INSERT INTO fresh VALUES (4, 'd', 22, '2026-01-31')")
+    assert materialize(own).success
+    rows = {row["id"]: row for row in read_table(own, "fresh")}
+    assert {number: row["c1"] for number, row in rows.items()} == {1: None, 2: None, 3: None, 4: 22}
+    elt = Elt(capsys)
+    assert "3 rows filled" in elt("backfill", "log/shop/fresh", "--columns", "c1,due")
+    assert_current(own, logged, ["fresh"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import random
 from collections import defaultdict
@@ -18,7 +19,7 @@ from tests.connectors.postgres.support import Database
 from tests.connectors.postgres.workload import NAMES, TABLES, Workload
 from tests.support.elt import Elt
 from tests.support.project import Project
-from tests.support.runs import materialize
+from tests.support.runs import materialize, read_log
 
 Versions = dict[int, list[dict[str, Any]]]
 
@@ -280,3 +281,80 @@ def test_a_stream_that_is_not_read_keeps_its_changes_in_the_slot(
     assert materialize(own, only_plain).success  # without a state of any stream that is read
     assert materialize(own).success
     assert_current(own, published, ["plain", "wide"])
+
+
+def test_a_new_column_of_the_log_is_added_and_filled(
+    published: Database, own: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The catalog stays as it was, and what the log brings during the backfill wins."""
+    elt, key = Elt(capsys), f"log/{published.schema}/plain"
+    adding = {"destination_sync_mode": "append_dedup", "on_undeclared": "add", "history": True}
+    connect(own, published, {"plain": adding})
+    published.execute("INSERT INTO plain (id, amount) SELECT n, n FROM generate_series(1, 5) n")
+    assert materialize(own).success
+    published.execute("ALTER TABLE plain ADD due date DEFAULT '2026-01-31', ADD gone int")
+    published.execute(
+        "UPDATE plain SET name = 'x', gone = 1 WHERE id = 1; DELETE FROM plain WHERE id = 5"
+    )
+    published.execute("ALTER TABLE plain DROP gone")
+    assert materialize(own).success
+    rows = {row["id"]: row for row in read_table(own, published, "plain")}
+    assert {n: row["due"] and str(row["due"]) for n, row in rows.items()} == {
+        1: "2026-01-31",
+        2: None,
+        3: None,
+        4: None,
+    }
+    assert isinstance(rows[1]["due"], dt.date)  # as the server has it
+    assert "due" in elt("discover", "log", "--dry-run")  # the catalog does not have it
+    state = elt.json("state", "show", key)["state"]
+    assert "3 rows filled" in elt("backfill", key, "--columns", "due")
+    assert elt.json("state", "show", key)["state"] == state
+    published.execute("UPDATE plain SET due = NULL WHERE id = 2; INSERT INTO plain (id) VALUES (6)")
+    assert materialize(own).success
+    rows = {row["id"]: row for row in read_table(own, published, "plain")}
+    assert [str(rows[n]["due"]) for n in (1, 2, 3, 4, 6)] == [
+        "2026-01-31",
+        "None",
+        *["2026-01-31"] * 3,
+    ]
+
+
+def test_a_new_column_of_the_log_stops_a_sync_that_must_stop(
+    published: Database, own: Project
+) -> None:
+    stopping: dict[str, Any] = {"destination_sync_mode": "append_dedup", "on_undeclared": "stop"}
+    stopping["fields"] = {"exclude": ["amount"]}
+    connect(own, published, {"plain": stopping})
+    published.execute("INSERT INTO plain (id) VALUES (1)")
+    assert materialize(own).success
+    published.execute(
+        "ALTER TABLE plain ADD due date; INSERT INTO plain (id, due) VALUES (2, now())"
+    )
+    assert not materialize(own).success
+    assert [row["id"] for row in read_table(own, published, "plain")] == [1]
+    connect(own, published, {"plain": stopping})  # with the catalog of the source
+    assert materialize(own).success
+    rows = {row["id"]: row for row in read_table(own, published, "plain")}
+    assert rows.keys() == {1, 2}
+    assert rows[2]["due"] is not None
+    assert "amount" not in rows[2]
+
+
+def test_values_that_came_before_the_catalog_had_their_column_are_filled(
+    published: Database, own: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A sync reads the updates that fill a column before anybody runs `elt discover`: a warning says so."""
+    dedup = {"destination_sync_mode": "append_dedup"}
+    connect(own, published, {"plain": dedup})
+    published.execute("INSERT INTO plain (id) VALUES (1), (2)")
+    assert materialize(own).success
+    published.execute("ALTER TABLE plain ADD foo text; UPDATE plain SET foo = 'foo' || id")
+    result = materialize(own)
+    assert "foo (2)" in read_log(own, result)
+    elt = Elt(capsys)
+    elt("discover", "log")
+    published.execute("INSERT INTO plain (id, foo) VALUES (3, 'own')")
+    assert materialize(own).success
+    assert "2 rows filled" in elt("backfill", f"log/{published.schema}/plain", "--columns", "foo")
+    assert_current(own, published, ["plain"])

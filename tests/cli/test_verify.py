@@ -1,0 +1,118 @@
+"""`elt verify`: a table that was damaged by hand is found out, and corrected from its source."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from elt_assets.lake.delta.storage import DataFile, TableStorage
+from elt_assets.lake.worker.parquet import Output, open_writer
+from tests.support.elt import Elt
+from tests.support.project import Project
+from tests.support.sql_shop import TABLE, change, configure, put
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+
+@pytest.fixture
+def shop(own: Project) -> Project:
+    change(
+        own,
+        (TABLE, ()),
+        *(put(number, region="eu" if number % 2 else "us") for number in range(1, 2_500)),
+    )
+    configure(own)
+    return own
+
+
+Damage = Callable[[pa.Table, int], pa.Table]
+
+
+def set_value(name: str, value: Any) -> Damage:
+    def damage(rows: pa.Table, place: int) -> pa.Table:
+        column = rows[name].combine_chunks()
+        is_place = pa.array([number == place for number in range(len(rows))])
+        changed = pc.if_else(is_place, pa.scalar(value, column.type), column)
+        return rows.set_column(rows.column_names.index(name), name, changed)
+
+    return damage
+
+
+DAMAGES: dict[str, Damage] = {
+    "gone": lambda rows, place: pa.concat_tables([rows.slice(0, place), rows.slice(place + 1)]),
+    "doubled": lambda rows, place: pa.concat_tables([rows, rows.slice(place, 1)]),
+    "changed": set_value("amount", Decimal(7)),
+    "null": set_value("amount", None),
+    "other_partition": set_value("region", "xx"),
+    "cursor_raised": set_value("u", 10**9),
+    "position_raised": set_value("_ab_cdc_lsn", 10**15),
+    "cursor_lowered": set_value("u", 0),
+    "cursor_gone": set_value("u", None),
+    "other_key": set_value("code", "x"),
+}
+
+
+def damage(project: Project, name: str, kind: str, random_: random.Random) -> None:
+    """Damage a row of a table, by a commit that puts another file in the place of one."""
+    table = project.table("shop", *name.split("/"))
+    storage = TableStorage(table.table_uri.removeprefix("file://"))
+    path = random_.choice(sorted(table.file_uris())).removeprefix("file://")
+    rows = pq.read_table(path)
+    rows = DAMAGES[kind](rows, random_.randrange(len(rows)))
+    partition_by = table.metadata().partition_columns
+    writer = open_writer(Output((storage.system, storage.root), storage.new_folder(), partition_by))
+    for batch in rows.to_batches():
+        writer.write(batch)
+    writer.close()
+    former = DataFile(str(Path(path).relative_to(storage.root)), Path(path).stat().st_size, 0)
+    actions: list[Any] = [DataFile(*file).add() for file in writer.files]
+    actions.append(former.remove())
+    table.create_write_transaction(actions, "append", table.schema(), partition_by)
+
+
+def rows_of(project: Project, table: str = "orders") -> list[Any]:
+    return [row for row in project.rows("shop", table) if row.get("_is_current", True)]
+
+
+@pytest.mark.parametrize(
+    "seeds", [range(2), pytest.param(range(100), marks=pytest.mark.long)], ids=["short", "long"]
+)
+def test_a_damaged_table_is_found_out_and_corrected(shop: Project, elt: Elt, seeds: range) -> None:
+    configure(shop, history=True, partition_by=["region"])
+    elt("sync", "shop")
+    undamaged, versions = rows_of(shop), rows_of(shop, "orders_history")
+    assert "no difference" in elt("verify", "shop")
+    for seed in seeds:
+        random_ = random.Random(seed)
+        names = random_.sample(sorted({*DAMAGES} - {"position_raised"}), 3)
+        for name in names:
+            damage(shop, random_.choice(["orders", "orders_history"]), name, random_)
+        before = elt.json("state", "show", "shop/orders")["state"]
+        (first,) = elt.json("verify", "shop/orders", code=1)["streams"]
+        assert 0 < len(first["keys"]) <= 6, names
+        (done,) = elt.json("verify", "shop/orders", "--repair")["streams"]
+        assert done["corrected"] == len(first["keys"])
+        assert rows_of(shop) == undamaged, names
+        assert contents(rows_of(shop, "orders_history")) == contents(versions), names
+        assert elt.json("state", "show", "shop/orders")["state"] == before
+        (again,) = elt.json("verify", "shop/orders")["streams"]
+        assert again["passed"], names
+    change(shop, put(3, amount=9, u=5_000))
+    elt("sync", "shop")
+    assert elt.json("verify", "shop")["streams"][0]["passed"]
+
+
+def contents(versions: list[Any]) -> list[str]:
+    """The values of versions, without when they were valid."""
+    return sorted(
+        repr({name: value for name, value in row.items() if not name.startswith("_valid")})
+        for row in versions
+    )

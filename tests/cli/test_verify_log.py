@@ -1,0 +1,126 @@
+"""`elt verify` of a table of PostgreSQL that is read from its log, while the database changes."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.cli.test_verify import damage
+from tests.support.elt import Elt
+from tests.support.postgres import Postgres, run_postgres
+from tests.support.project import Project
+
+pytestmark = [pytest.mark.external, pytest.mark.usefixtures("spark")]
+
+TABLE = """
+CREATE TABLE orders (id int PRIMARY KEY, code text, amount numeric(10, 2), u bigint);
+INSERT INTO orders SELECT g, 'c' || g, g, g FROM generate_series(1, 3000) g;
+CREATE PUBLICATION shop FOR TABLE orders;
+"""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Postgres]:
+    with run_postgres("wal_level=logical") as postgres:
+        yield postgres
+
+
+@pytest.fixture
+def shop(own: Project, server: Postgres) -> Iterator[Project]:
+    server.execute(TABLE)
+    config = {"host": "127.0.0.1", "port": server.port, "database": "postgres", "user": "elt"}
+    config |= {"incremental": "log", "slot": "shop", "publication": "shop"}
+    stream = {
+        "name": "orders",
+        "namespace": "public",
+        "sync_mode": "incremental",
+        "destination_sync_mode": "append_dedup",
+        "history": True,
+    }
+    source = {"connector": "postgres", "config": config}
+    own.connection("shop", source=source, streams=[stream], read_together=True)
+    own.discover("shop")
+    yield own
+    server.execute(
+        "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots;"
+        "DROP PUBLICATION shop; DROP TABLE orders"
+    )
+
+
+@contextmanager
+def change_rows(server: Postgres, random_: random.Random) -> Iterator[None]:
+    """Change rows of the table as long as the context is open."""
+    is_over = threading.Event()
+
+    def work() -> None:
+        while not is_over.wait(0.02):
+            number = random_.randrange(1, 3_200)
+            has_none = f"NOT EXISTS (SELECT FROM orders WHERE id = -{number})"
+            statements = [
+                f"UPDATE orders SET amount = amount + 1 WHERE id = {number}",
+                f"DELETE FROM orders WHERE id = {number}",
+                f"INSERT INTO orders VALUES ({number}, 'new', 0, 0) ON CONFLICT DO NOTHING",
+                f"UPDATE orders SET id = -id WHERE id = {number} AND {has_none}",
+            ]
+            server.execute("; ".join(random_.sample(statements, random_.randrange(1, 4))))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def rows_of(server: Postgres) -> list[Any]:
+    lines = server.execute("SELECT id, code, amount, u FROM orders ORDER BY id").splitlines()
+    return [line.split("|") for line in lines]
+
+
+def list_stored(project: Project, *table: str) -> list[Any]:
+    rows = [row for row in project.rows("shop", *table) if row.get("_is_current", True)]
+    rows.sort(key=lambda row: row["id"])
+    return [[str(row["id"]), row["code"], f"{row['amount']:.2f}", str(row["u"])] for row in rows]
+
+
+@pytest.mark.parametrize(
+    "seeds", [range(1), pytest.param(range(1, 101), marks=pytest.mark.long)], ids=["short", "long"]
+)
+def test_no_false_alarm_while_the_source_changes(
+    shop: Project, server: Postgres, elt: Elt, seeds: range
+) -> None:
+    elt("sync", "shop")
+    for seed in seeds:
+        random_ = random.Random(seed)
+        with change_rows(server, random.Random(seed)):
+            (answer,) = elt.json("verify", "shop")["streams"]
+            assert (answer["passed"], answer["undecided"], answer["keys"]) == (True, 0, []), seed
+        kinds = random_.sample(["gone", "doubled", "changed", "position_raised"], 2)
+        for kind in kinds:
+            damage(shop, "public/orders", kind, random_)
+        with change_rows(server, random.Random(-seed)):
+            (answer,) = elt.json("verify", "shop/public/orders", "--repair")["streams"]
+        assert answer["passed"], seed
+        assert 1 <= answer["corrected"] <= 2, kinds
+        elt("sync", "shop")
+        (answer,) = elt.json("verify", "shop")["streams"]
+        assert (answer["passed"], answer["excused"]) == (True, {}), seed
+        for table in ("orders", "orders_history"):
+            assert list_stored(shop, "public", table) == rows_of(server), (seed, table)
+
+
+def test_what_is_behind_the_log_is_not_decided_without_a_sync(
+    shop: Project, server: Postgres, elt: Elt
+) -> None:
+    elt("sync", "shop")
+    assert elt.json("verify", "shop", "--no-sync")["streams"][0]["passed"]
+    server.execute("UPDATE orders SET amount = 0 WHERE id IN (7, 8)")
+    (answer,) = elt.json("verify", "shop", "--no-sync", code=1)["streams"]
+    assert (answer["undecided"], answer["keys"]) == (2, [])
+    assert elt.json("verify", "shop")["streams"][0]["passed"]
