@@ -43,8 +43,8 @@ from elt_assets.pipeline.judgement import Verdict, write_value
 from elt_assets.pipeline.read import Messages
 from elt_assets.pipeline.stream import ConnectionStream
 from elt_assets.pipeline.stream_plan import StreamPlan, SyncRequest, plan_stream
-from elt_assets.protocol.catalog import DELETED_AT
-from elt_assets.protocol.messages import KEYS, Message, RawRecord
+from elt_assets.protocol.catalog import DELETED_AT, INCREMENTAL
+from elt_assets.protocol.messages import KEYS, Message, RawRecord, State
 
 _ENCODER = msgspec.json.Encoder(decimal_format="number")
 
@@ -121,7 +121,10 @@ class CorrectionRead(ConnectionRead):
         connector = make_source(
             plan.asset.connection, resources.staging.folder, on_log=resources.log
         )
-        super().__init__([plan], [], connector, resources)
+        # Some sources number the rows that they read by their log, from the state on.
+        state = plan.tables.metadata.state if plan.stream.sync_mode == INCREMENTAL else None
+        states = [] if state is None else [State.from_json(state)]
+        super().__init__([plan], states, connector, resources)
 
     def open_messages(self) -> Messages:
         deletes = self._make_deletes()
