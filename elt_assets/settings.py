@@ -19,7 +19,9 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
@@ -334,12 +336,18 @@ def project() -> Path | None:
     return _active_project or _find_project(Path.cwd())
 
 
+_held: ContextVar[Settings | None] = ContextVar("held", default=None)
+
+
 def settings() -> Settings:
     """Return the settings of this process's project. They are read anew if the file or a variable changed.
 
     Raises:
         ConfigError: a setting is unknown or not valid; names its place, and not its value.
     """
+    held = _held.get()
+    if held is not None:
+        return held
     root = project()
     variables = tuple(
         sorted(
@@ -350,6 +358,23 @@ def settings() -> Settings:
     )
     stamp = (root / PROJECT_FILE).stat().st_mtime_ns if root is not None else 0
     return _load(root, stamp, variables)
+
+
+@contextmanager
+def hold_settings() -> Iterator[None]:
+    """Let `settings` return the present ones until the end of the context.
+
+    Loading of definitions asks for them several times for each stream, and to see whether they have changed
+    took a tenth of its time.
+
+    Raises:
+        ConfigError: as `settings`.
+    """
+    token = _held.set(settings())
+    try:
+        yield
+    finally:
+        _held.reset(token)
 
 
 def load_object(setting: str, name: str) -> Any:

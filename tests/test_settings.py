@@ -13,6 +13,7 @@ from elt_assets.branches import branch_name
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration.resources import LakeResource
 from elt_assets.runner.vault import open_vault
+from elt_assets.settings import hold_settings
 
 SETTINGS = """
 [tool.elt]
@@ -68,6 +69,16 @@ def test_a_changed_file_is_read_again(root: Path) -> None:
     write(root, '[tool.elt]\nlake = "second"\n')
     os.utime(root / "pyproject.toml", ns=(1, 1))
     assert paths.lake() == str(root / "second")
+
+
+def test_settings_that_are_held_stay_the_same_until_the_end_of_the_context(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ELT_LAKE", "/first")
+    with hold_settings():
+        monkeypatch.setenv("ELT_LAKE", "/second")
+        assert paths.lake() == "/first"
+    assert paths.lake() == "/second"
 
 
 def test_the_project_is_found_from_a_folder_below_it(

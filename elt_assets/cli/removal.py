@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from elt_assets import paths
@@ -21,8 +21,10 @@ from elt_assets.orchestration.removal import (
     find_readers,
     forget_partitions,
     forget_ticking,
+    list_partition_keys,
     list_stored,
     list_ticking,
+    remove_empty,
     remove_stored,
 )
 from elt_assets.orchestration.streams import StreamAsset, connection_name
@@ -82,12 +84,10 @@ class Removal:
         Raises:
             ConfigError: other assets read tables that are to go, and it is not forced.
         """
-        try:
-            loaded, _ = load_folder(paths.connections())
-        except EltError as error:
-            self.out.warn(f"it is not known which assets read these streams: {error}")
+        if isinstance(self._loaded, EltError):
+            self.out.warn(f"it is not known which assets read these streams: {self._loaded}")
             return
-        readers = find_readers(loaded, self.assets)
+        readers = find_readers(self._loaded, self.assets)
         texts = [f"{reader} reads {key}" for reader, key in readers]
         if texts and not force and any(part.name == "data" and part.goes for part in parts):
             raise ConfigError(
@@ -97,6 +97,14 @@ class Removal:
             )
         for text in texts:
             self.out.warn(text)
+
+    @cached_property
+    def _loaded(self) -> Any:
+        """The definitions of the project, or the EltError for which they cannot be loaded."""
+        try:
+            return load_folder(paths.connections())[0]
+        except EltError as error:
+            return error
 
     def schedules(self, instance: Any) -> Part | None:
         """Return what Dagster keeps of the schedules and sensors; None if there is nothing."""
@@ -164,11 +172,18 @@ class Removal:
                 "there yourself: for it, the server keeps its log until its disk is full",
             ) from error
 
+    def finish_data(self) -> None:
+        """Remove what is left of the folders of removed tables, also those that a killed removal has left."""
+        for asset in self.assets:
+            remove_empty(asset, project_lake())
+
     def data(self, instance: Any) -> Part | None:
-        """Return what the streams have in the lake; None if there is nothing."""
+        """Return what the streams have in the lake, and the keys of partitions; None if there is nothing."""
         lake = project_lake()
         stored = [part for asset in self.assets for part in list_stored(asset, lake)]
-        if not stored:
+        definitions = None if isinstance(self._loaded, EltError) else self._loaded
+        keys = list_partition_keys(instance, self.assets, definitions)
+        if not (stored or keys):
             return None
         if others := [path.name for path in list_overlays(self.place)]:
             self.out.warn(
@@ -190,9 +205,10 @@ class Removal:
             for asset in self.assets:
                 for other in remove_stored(asset, lake, finish):
                     self.out.warn(f"{other} is no file of a table, and stays")
-            forget_partitions(instance, self.assets)
+            forget_partitions(instance, keys)
 
         counts = {kind: sum(part.kind == kind for part in stored) for kind in _KINDS}
+        counts["partition key"] = len(keys)
         text = ", ".join(f"{count} × {kind}" for kind, count in counts.items() if count)
         size = sum(part.size for part in stored)
         return Part("data", f"{lake}: {text}", remove, goes=False, size=size)

@@ -36,6 +36,7 @@ from elt_assets.connection.stream import (
     PartitionColumns,
     Renaming,
     Stream,
+    Unchanged,
 )
 from elt_assets.protocol.catalog import StreamId, find_modes
 from elt_assets.runner.kinds import KINDS
@@ -124,6 +125,9 @@ class Connection(RunControls):
     """What happens to rows that the source has deleted, in each stream."""
     checks: Checks = Checks()
     """Checks of each stream after each sync."""
+    unchanged: Unchanged = "skip"
+    """What a row does that comes again with the values that its deduplicated table has: nothing, or it
+    replaces the former one."""
     dead_letter: DeadLetter = "table"
     """Whether the dead letter of each stream is only a table, or an asset too."""
     iceberg: bool | None = None

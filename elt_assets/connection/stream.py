@@ -165,6 +165,7 @@ SyncModeName = Annotated[
 
 
 DeadLetter = Literal["table", "asset"]
+Unchanged = Literal["skip", "rewrite"]
 OnUndeclared = Literal["ignore", "warn", "keep", "add", "stop"]
 
 
@@ -238,6 +239,9 @@ class Stream(RunControls):
     record that has one (`stop`)."""
     dead_letter: DeadLetter | None = None
     """Whether the dead letter is only a table, or an asset too; default: as the connection."""
+    unchanged: Unchanged | None = None
+    """What a row does that comes again with the values that the table has: nothing, or it replaces the
+    former one; default: as the connection."""
     include_files: bool | None = None
     """Whether the documents of a stream of files are stored, in `_files/` below the table; default: they
     are, if the catalog has the stream as one of files (`is_file_based`)."""
@@ -302,6 +306,11 @@ class Stream(RunControls):
                 )
         if self.replication_method is not None and self.sync_mode != "incremental":
             raise ValueError("`replication_method` needs `sync_mode: incremental`; write both")
+        if self.unchanged is not None and not self.deduplicates:
+            raise ValueError(
+                f"`unchanged` is about rows with the same key, which {self.destination_sync_mode} stores "
+                "all; leave it out, or write `destination_sync_mode: append_dedup`"
+            )
         return self
 
     @property

@@ -44,6 +44,7 @@ from elt_assets.orchestration.templates import allow_templates, list_variables, 
 from elt_assets.orchestration.translator import ConnectionTranslator
 from elt_assets.pipeline.validation import resolve_connection
 from elt_assets.protocol.catalog import ConfiguredStream
+from elt_assets.settings import hold_settings
 
 
 class ConnectionParameters(BaseModel):
@@ -233,7 +234,8 @@ class ConnectionComponent(dg.Component, Connection):
             return broken_definitions(self.name, self._error)
         self._place = self._place or _python_place(Path(context.path), self.name)
         try:
-            return self.definitions()
+            with hold_settings():
+                return self.definitions()
         except ConfigError as error:
             if not skips_broken():
                 raise

@@ -8,7 +8,7 @@ whatever its form. Then the database is written again (VACUUM), because its free
 replaced, and its write-ahead log is emptied. A log of a run stays too, with the text replaced.
 
 What is not changed is found all the same, and named: other tables, other files of the home, databases that
-another process keeps busy. Dagster's storage in another database than SQLite is not looked at.
+another process keeps busy. Dagster's storage in another database than SQLite is not looked at (`unerased`).
 Test: `tests/cli/test_erased_home.py`
 """
 
@@ -42,8 +42,8 @@ _VALUES = ("text", "data", "md_str", "description")
 _STRUCTURE = ("dagster/", "elt/table")
 """The beginnings of the labels of metadata that has no values of rows."""
 _EXAMPLES = "examples"
-_LOGS = "storage"
-"""The folder of the home with the logs of runs."""
+_LOGS, _LOGS_OF_RUN = "storage", "compute_logs"
+"""The folder of the home with the logs of runs, and the one of a run wherever they are."""
 
 
 @dataclass
@@ -73,6 +73,10 @@ class ErasedTexts:
         twice = {json.dumps(text)[1:-1] for text in once}
         return sorted(text.encode() for text in {*self.texts, *once, *twice})
 
+    def is_in(self, content: str) -> bool:
+        """Return whether a text is in some content."""
+        return any(needle.decode() in content for needle in self.needles)
+
 
 def choose_texts(texts: Collection[str]) -> set[str]:
     """Return the texts that identify something: those that are no numbers, and not too short."""
@@ -83,20 +87,22 @@ def choose_texts(texts: Collection[str]) -> set[str]:
     }
 
 
-def clean_home(home: Path, target: ErasedTexts, skip: Collection[Path]) -> CleanedHome:
+def clean_home(folders: Sequence[Path], target: ErasedTexts, skip: Collection[Path]) -> CleanedHome:
     """Replace texts in the databases and the logs of a home.
 
     Args:
+        folders: the home, and folders of Dagster that are not in it.
         skip: folders in the home that are not looked at, such as the lake.
     """
     cleaned = CleanedHome()
     if not target.texts and not target.keys:
         return cleaned
-    for path in sorted(_list_files(home, skip)):
-        if path.suffix == ".db":
+    for path in sorted({path for folder in folders for path in _list_files(folder, skip)}):
+        if path.name.endswith(".db"):  # events without a run are in one that is called `.db`
             _clean_database(path, target, cleaned)
         elif not path.name.endswith((".db-wal", ".db-shm")):
-            _clean_file(path, home, target, cleaned)
+            is_log = folders[0] / _LOGS in path.parents or _LOGS_OF_RUN in path.parts
+            _clean_file(path, target, cleaned, is_log=is_log)
     return cleaned
 
 
@@ -181,8 +187,7 @@ def _find_left(database: sqlite3.Connection, target: ErasedTexts) -> list[str]:
 
 
 def _clean_event(text: str, target: ErasedTexts) -> str:
-    is_suspect = any(needle.decode() in text for needle in target.needles)
-    if not is_suspect and _EXAMPLES not in text:
+    if not target.is_in(text) and _EXAMPLES not in text:
         return text
     try:
         event = json.loads(text)
@@ -236,13 +241,13 @@ def _replace(text: str, target: ErasedTexts) -> str:
 # Logs
 
 
-def _clean_file(path: Path, home: Path, target: ErasedTexts, cleaned: CleanedHome) -> None:
+def _clean_file(path: Path, target: ErasedTexts, cleaned: CleanedHome, *, is_log: bool) -> None:
     """Replace texts in a log of a run; name any other file that has one."""
     content = path.read_bytes()
     needles = target.needles
     if not any(needle in content for needle in needles):
         return
-    if path.relative_to(home).parts[0] != _LOGS:
+    if not is_log:
         cleaned.left.append(str(path))
         return
     for needle in sorted(needles, key=len, reverse=True):

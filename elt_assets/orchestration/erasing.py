@@ -1,8 +1,8 @@
 """The erasure of rows of a stream, with the checks before it and what it leaves in Dagster: for `elt erase`.
 
 `lake.admin.erasure` does the work in the lake. Here a selection is made of what a user wrote, a run in
-progress is refused, the staging folder and Dagster's home are cleaned (`erased_home`), and the new commits
-are reported as observations.
+progress is refused, the staging folder and Dagster's home are cleaned (`erased_home`), the new commits are
+reported as observations, and what is not reached is named (`unerased`).
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ import msgspec
 
 from elt_assets import paths
 from elt_assets.connection.read_only_query import SqlCondition, check_condition
-from elt_assets.errors import ConfigError, EltError
+from elt_assets.errors import ConfigError, EltError, SystemFailure
 from elt_assets.lake.admin.erased_keys import read_keys
 from elt_assets.lake.admin.erased_rows import Selection
 from elt_assets.lake.admin.erasure import Counts, Erasure, KeyLog, erase
+from elt_assets.lake.delta.storage import ALLOW_REMOVAL
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.write.companions import app_id
 from elt_assets.orchestration.erased_home import (
@@ -40,6 +41,13 @@ from elt_assets.orchestration.resources import (
     spark_provider,
 )
 from elt_assets.orchestration.streams import StreamAsset
+from elt_assets.orchestration.unerased import ICEBERG as ICEBERG_FOLDER
+from elt_assets.orchestration.unerased import (
+    list_left_in_lake,
+    list_left_in_stores,
+    list_other_folders,
+    list_unsearched,
+)
 from elt_assets.pipeline.following import make_lake_table
 from elt_assets.pipeline.publication import open_publisher
 from elt_assets.runner.vault import hash_salt
@@ -47,7 +55,6 @@ from elt_assets.sync.field_selection import FieldSelection
 from elt_assets.sync.record_filter import hash_value
 
 _HASH_DIGITS = 64
-_ICEBERG = "_iceberg"
 
 
 @dataclass(frozen=True)
@@ -69,6 +76,7 @@ class Erased:
     home: CleanedHome
     suppressed: int = 0  # keys
     staged: int = 0  # abandoned folders of the staging
+    left: Sequence[str] = ()  # what was not looked at, or may be left, as sentences
 
 
 class ErasurePlan:
@@ -133,14 +141,14 @@ class ErasurePlan:
             home = self._clean_home(log, instance)
 
         counts = erase(self._erasure, self._selection, log, prepare, self._publish)
-        staged = self._lake.sync_staging.sweep(0)
+        abandoned = self._lake.sync_staging.remove_abandoned()
         self._report(instance)
-        storage = self._erasure.main.storage
-        if open_publisher() is None and storage.list_folder(_ICEBERG):
-            home.left.append(
-                f"{storage.uri}/{_ICEBERG}, perhaps: no catalog is set, so its snapshots are not expired"
-            )
-        return Erased(self.id, counts, home, log.suppressed, staged)
+        left = [
+            *list_left_in_lake(self._erasure, self._choose_texts(log)),
+            *list_left_in_stores(self._erasure, self._lake.sync_staging, abandoned),
+            *list_unsearched(instance),
+        ]
+        return Erased(self.id, counts, home, log.suppressed, abandoned.removed, left)
 
     def _publish(self, table: Table, companion: str | None) -> bool:
         """Publish a table without the rows, and remove the Iceberg snapshots that have them.
@@ -159,7 +167,12 @@ class ErasurePlan:
         lake = self._lake.location
         lake_table = make_lake_table(table, lake, connection, companion, iceberg=iceberg)
         try:
-            publisher.expire(lake_table, dt.timedelta(0))
+            expiry = publisher.expire(lake_table, dt.timedelta(0))
+            if expiry.left:
+                raise SystemFailure(
+                    f"{expiry.left} metadata files could not be removed from {table.uri}/{ICEBERG_FOLDER}",
+                    guidance=ALLOW_REMOVAL,
+                )
         except EltError as error:
             error.guidance = (
                 f"{error.guidance or 'correct what the message says'}; the rows are gone from the newest "
@@ -170,21 +183,20 @@ class ErasurePlan:
 
     def _clean_home(self, log: KeyLog, instance: dg.DagsterInstance) -> CleanedHome:
         """Replace the texts of the keys and of the condition in Dagster's home."""
+        home = paths.home()
+        own = (home / "packages", home / paths.SALT_FILE, self._lake.sync_staging.folder)
+        lake = self._lake.location.path
+        folders = (home, *list_other_folders(instance, home))
+        skipped = (*own, *([] if lake is None else [lake]))
+        return clean_home(folders, self._choose_texts(log), skipped)
+
+    def _choose_texts(self, log: KeyLog) -> ErasedTexts:
+        """Return the texts of the keys and of the condition."""
         condition = self._selection.condition
         literals = () if condition is None else condition.literals
         texts = {text for key in log.keys for text in key if text is not None}
         columns = [".".join(part) for part in self._erasure.key]
-        target = ErasedTexts(choose_texts({*texts, *literals}), log.keys, columns)
-        home = paths.home()
-        own = (home / "packages", home / paths.SALT_FILE, self._lake.sync_staging.folder)
-        lake = self._lake.location.path
-        cleaned = clean_home(home, target, (*own, *([] if lake is None else [lake])))
-        if "sqlite" not in type(instance.event_log_storage).__name__.lower():
-            cleaned.left.append(
-                "Dagster's event log is in another database than SQLite, which is not looked at "
-                "(docs/data-protection.md says what to search)"
-            )
-        return cleaned
+        return ErasedTexts(choose_texts({*texts, *literals}), log.keys, columns)
 
     def _refuse_everything(self, counts: Counts) -> None:
         if counts.of and counts.rows == counts.of and not self._request.everything:

@@ -153,8 +153,11 @@ CHANGED_FIELDS = "elt/changed_fields"
 """Number of records by field, and by what was changed in it, as `NULLED DESTINATION_TYPECAST_ERROR`; absent
 if nothing was changed."""
 REJECTED_REASONS = "elt/rejected_reasons"
-SUPPRESSED = "elt/records_suppressed"
 """Number of rejected records by reason; absent if there are none."""
+SUPPRESSED = "elt/records_suppressed"
+"""Number of records that are not stored, because their keys were erased for good; absent if zero."""
+UNCHANGED = "elt/records_unchanged"
+"""Number of committed records that the table had already, with the same values; absent if zero."""
 UNMENTIONED = "elt/unmentioned"
 """Description of what the source sent if it sent no message about the stream; absent if it sent one."""
 DEAD_LETTER = "elt/dead_letter"
@@ -192,6 +195,7 @@ _FIGURES = {
     "changed_fields": CHANGED_FIELDS,
     "rejected_reasons": REJECTED_REASONS,
     "suppressed": SUPPRESSED,
+    "unchanged": UNCHANGED,
 }
 """Attributes of `SyncFigures`, and their metadata keys in the public contract."""
 MAX_SENTENCES, MAX_LENGTH = 20, 300
@@ -219,7 +223,7 @@ def figures_of(metadata: Mapping[str, Any]) -> SyncFigures:
 def figures_metadata(figures: SyncFigures) -> dict[str, Any]:
     """Return the metadata of a sync's figures."""
     values = {key: getattr(figures, name) for name, key in _FIGURES.items()}
-    optional = (RECORDS_FILTERED, SUPPRESSED, DOCUMENTS, DOCUMENT_BYTES)
+    optional = (RECORDS_FILTERED, SUPPRESSED, UNCHANGED, DOCUMENTS, DOCUMENT_BYTES)
     losses = (UNDECLARED, REJECTED_REASONS, CHANGED_FIELDS)
     return {
         **{

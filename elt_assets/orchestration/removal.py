@@ -16,7 +16,13 @@ import dagster as dg
 
 from elt_assets.connection.partitions import dynamic_partitions
 from elt_assets.errors import ConfigError
-from elt_assets.lake.admin.removal import StoredPart, is_being_removed, list_parts, remove_tables
+from elt_assets.lake.admin.removal import (
+    StoredPart,
+    is_being_removed,
+    list_parts,
+    remove_empty_folders,
+    remove_tables,
+)
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.write.companions import SUFFIXES, app_id
 from elt_assets.lake.write.paths import find_table
@@ -69,6 +75,12 @@ def remove_stored(asset: StreamAsset, lake: Location, command: str) -> list[str]
         levels = place.uri.removeprefix(f"{lake.uri}/").split("/")
         drop_published(list_tables_at(lake, levels, asset.connection.name))
     return remove_tables(place, app_id(asset.levels), command)
+
+
+def remove_empty(asset: StreamAsset, lake: Location) -> None:
+    """Remove the folders of the lake in which only the removed table of a stream was."""
+    for levels in (asset.table_path.levels, asset.table_path.other):
+        remove_empty_folders(lake, levels)
 
 
 def _refuse_foreign(asset: StreamAsset, place: Location) -> None:
@@ -143,13 +155,37 @@ def forget_ticking(instance: dg.DagsterInstance, states: Iterable[Ticking]) -> N
         instance.delete_instigator_state(state.origin, state.selector)
 
 
-def forget_partitions(instance: dg.DagsterInstance, assets: Sequence[StreamAsset]) -> int:
-    """Remove the keys of the streams' dynamic partitions; return how many there were."""
-    count = 0
-    for asset in assets:
-        definition = asset.partitions
-        if isinstance(definition, dg.DynamicPartitionsDefinition) and definition.name is not None:
-            for key in instance.get_dynamic_partitions(definition.name):
-                instance.delete_dynamic_partition(definition.name, key)
-                count += 1
-    return count
+def list_partition_keys(
+    instance: dg.DagsterInstance,
+    assets: Sequence[StreamAsset],
+    definitions: dg.Definitions | None,
+) -> list[tuple[str, str]]:
+    """Return the keys of the streams' own dynamic partitions, each after the name of its definition.
+
+    Args:
+        definitions: those of the project; None if they are not known. Other assets may have the partitions
+            of a name that the user gave.
+    """
+    keys = {asset.key for asset in assets}
+    others = {
+        spec.partitions_def.name
+        for spec in ([] if definitions is None else specs_of(definitions))
+        if isinstance(spec.partitions_def, dg.DynamicPartitionsDefinition) and spec.key not in keys
+    }
+    names = {
+        asset.partitions.name: asset.op_name
+        for asset in assets
+        if isinstance(asset.partitions, dg.DynamicPartitionsDefinition)
+    }
+    return [
+        (name, key)
+        for name, own in names.items()
+        if name is not None and name not in others and (definitions is not None or name == own)
+        for key in instance.get_dynamic_partitions(name)
+    ]
+
+
+def forget_partitions(instance: dg.DagsterInstance, keys: Iterable[tuple[str, str]]) -> None:
+    """Remove keys of dynamic partitions."""
+    for name, key in keys:
+        instance.delete_dynamic_partition(name, key)

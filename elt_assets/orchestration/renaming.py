@@ -12,7 +12,12 @@ from functools import partial
 import dagster as dg
 
 from elt_assets.errors import ConfigError
-from elt_assets.lake.admin.moving import move_tables
+from elt_assets.lake.admin.moving import (
+    find_ended_move,
+    list_moved_writers,
+    move_tables,
+    refuse_move,
+)
 from elt_assets.lake.delta.rules import Move
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.write.companions import StreamTables, app_id
@@ -30,10 +35,13 @@ from elt_assets.orchestration.table_events import is_below, read_newest_material
 from elt_assets.pipeline.following import drop_published, follow_now, list_tables_at
 from elt_assets.pipeline.former_tables import (
     FormerTable,
+    connection_of_writer,
     find_former_tables,
+    find_table_of_others,
     refuse_former_tables,
     rename_command,
     rename_state,
+    stream_of_writer,
 )
 from elt_assets.pipeline.publication import list_lake_tables, show_name_of
 from elt_assets.storage.location import Location
@@ -101,14 +109,20 @@ def rename_tables(
     """
     refuse_running(instance, asset)
     move = _plan(asset, lake, former, instance)
-    stream = move.former.removeprefix(f"elt:{asset.connection.name}/")
-    convert = partial(rename_state, former=stream, stream=asset.stream.id)
     is_published = asset.connection.destination is None
-    if is_published and move.source != move.target:
-        # Before the move, so that an entry under the former name is never left behind.
-        levels = move.source.split("/")
-        drop_published(list_tables_at(lake, levels, asset.connection.name))
-    writers = move_tables(lake, move, convert)
+    if find_ended_move(asset.tables(lake).main) == move:
+        # An earlier call was killed, perhaps before it has reported it.
+        writers = list_moved_writers(lake, move)
+    else:
+        refuse_move(lake, move)
+        connection = connection_of_writer(move.former)
+        has_new_name = move.source != move.target or connection != asset.connection.name
+        if is_published and has_new_name:
+            # Before the move, so that an entry under the former name is never left behind.
+            drop_published(list_tables_at(lake, move.source.split("/"), connection))
+        former_stream = stream_of_writer(move.former)
+        convert = partial(rename_state, former=former_stream, stream=asset.stream.id)
+        writers = move_tables(lake, move, convert)
     partitions = [writer.removeprefix(move.writer)[1:] or None for writer in writers]
     target = lake.child(*move.target.split("/"))
     for writer, partition in zip(writers, partitions, strict=True):
@@ -122,18 +136,24 @@ def _plan(asset: StreamAsset, lake: Location, former: str, instance: dg.DagsterI
     main = asset.tables(lake).main
     if main.move is not None and main.move.target == target:
         return main.move
+    ended = find_ended_move(main)
+    if ended is not None and ended.target == target and former in _names_of_move(ended):
+        return ended
     tables = find_former_tables(lake, asset, _find_recorded_paths(instance, asset, lake))
     chosen = [table for table in tables if former in _names(table)]
     own_path = asset.table_path.levels
     if not chosen and main.exists and main.newest_writer is not None and main.is_foreign:
-        # The table stays where it is: only the stream has another name.
-        foreign = FormerTable(
+        # The table stays where it is: only the stream or the connection has another name.
+        foreign = find_table_of_others(lake, asset, own_path) or FormerTable(
             own_path,
             main.newest_writer.partition("|")[0],
             is_own=False,
             has_same_columns=True,
         )
         chosen = [foreign] if former in _names(foreign) else []
+    if not chosen and "/" in former:
+        other = find_table_of_others(lake, asset, tuple(former.split("/")))
+        chosen = [] if other is None else [other]
     if len(chosen) != 1:
         names = ", ".join(table.name for table in chosen or tables)
         raise ConfigError(
@@ -144,7 +164,8 @@ def _plan(asset: StreamAsset, lake: Location, former: str, instance: dg.DagsterI
             else "every table in the folders of the connection belongs to a configured stream; write the new "
             "name in defs.yaml first",
         )
-    if chosen[0].writer != writer and asset.connection.read_together:
+    is_renamed = stream_of_writer(chosen[0].writer) != stream_of_writer(writer)
+    if is_renamed and asset.connection.read_together:
         raise ConfigError(
             f"{asset.name} shares a state with other streams, which knows it as {chosen[0].stream}",
             guidance="write the former name of the stream again, and its new name as `table`; or write a "
@@ -154,6 +175,11 @@ def _plan(asset: StreamAsset, lake: Location, former: str, instance: dg.DagsterI
     command = rename_command(asset, chosen[0])
     source = "/".join(chosen[0].levels)
     return begun or Move(source, target, chosen[0].writer, writer, command)
+
+
+def _names_of_move(move: Move) -> set[str]:
+    levels = tuple(move.source.split("/"))
+    return _names(FormerTable(levels, move.former, is_own=False, has_same_columns=True))
 
 
 def _names(table: FormerTable) -> set[str]:

@@ -64,16 +64,21 @@ def describe_problems(followers: Followers, tables: Sequence[LakeTable]) -> Iter
             yield f"the table {table.name} is committed, and not published: {problem}"
 
 
-def drop_published(tables: Sequence[LakeTable]) -> None:
+def drop_published(tables: Sequence[LakeTable]) -> list[LakeTable]:
     """Remove tables from all places in which they are published, before they are removed or moved.
 
+    Returns:
+        those that were published.
+
     Raises:
-        EltError: a place cannot be asked, or has another table by this name. Calling it again goes on.
+        EltError: a place cannot be asked, or another program has changed what it has of a table. Calling it
+            again goes on.
     """
+    published: dict[str, LakeTable] = {}
     for name in _list_followers():
         follower = open_follower(name)
-        for table in tables:
-            follower.drop(table)
+        published |= {table.name: table for table in tables if follower.drop(table)}
+    return list(published.values())
 
 
 def make_lake_table(
@@ -124,10 +129,16 @@ def open_follower(name: str) -> Any:
     """
     try:
         function = load_object("the followers of tables", name)
-    except ConfigError as error:
+    except Exception as error:
         missing = error.__cause__
         if not isinstance(missing, ModuleNotFoundError):
-            raise
+            # pyiceberg reads its file when it is loaded, though nothing of it is used here.
+            raise ConfigError(
+                f"tables cannot be published: a library cannot be loaded: {type(error).__name__}: "
+                f"{' '.join(str(error).split())}",
+                guidance="correct what the message names. pyiceberg reads `.pyiceberg.yaml` in "
+                "PYICEBERG_HOME, the home directory or the working directory, and variables PYICEBERG_…",
+            ) from error
         raise ConfigError(
             f"tables cannot be published: the library {missing.name} is not installed",
             guidance="install it: pip install 'elt-assets[iceberg]'",

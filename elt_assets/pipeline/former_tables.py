@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import pyarrow.fs as pafs
 from msgspec import Raw, json
 
+from elt_assets.connection import list_places, load_connection
 from elt_assets.errors import ConfigError
 from elt_assets.lake.columns.names import table_name
 from elt_assets.lake.delta.opening import is_table
@@ -83,6 +84,54 @@ def find_former_tables(
         if tuple(level.casefold() for level in levels) not in current_paths
     )
     return [table for table in tables if table is not None]
+
+
+def find_table_of_others(
+    lake: Location, stream: ConnectionStream, levels: Levels
+) -> FormerTable | None:
+    """Return the table at a path if a stream of another connection wrote it, as the connection was called.
+
+    Raises:
+        ConfigError: it cannot be opened; or that stream is still configured.
+    """
+    place = lake.child(*levels)
+    is_path = all(level not in {"", ".", ".."} for level in levels)
+    newest = Table(place, "").newest_writer if is_path and is_table(place) else None
+    if newest is None or newest.startswith(f"elt:{stream.connection.name}/"):
+        return None
+    writer = newest.partition("|")[0]
+    if writer in _list_configured_writers(writer):
+        raise ConfigError(
+            f"{place} is the table of {writer.removeprefix('elt:')}, which is configured",
+            guidance="remove that stream first, with `elt remove`, which keeps its table; or write another "
+            f"`table` for {stream.name}; nothing was changed",
+        )
+    return FormerTable(levels, writer, is_own=False, has_same_columns=True)
+
+
+def _list_configured_writers(writer: str) -> set[str]:
+    """Return the ids in transactions of the streams of the connection that an id names, if it is configured.
+
+    Raises:
+        ConfigError: the definition of the connection cannot be read.
+    """
+    name = connection_of_writer(writer)
+    places = [place for place in list_places() if place.name == name]
+    return {
+        app_id(key_levels(name, settings.id))
+        for place in places
+        for settings in load_connection(place).streams
+    }
+
+
+def connection_of_writer(writer: str) -> str:
+    """Return the name of the connection whose stream has an id in transactions."""
+    return writer.removeprefix("elt:").partition("/")[0]
+
+
+def stream_of_writer(writer: str) -> str:
+    """Return the name of the stream that has an id in transactions, after its namespace and a slash."""
+    return writer.removeprefix("elt:").partition("/")[2]
 
 
 def _list_folders(lake: Location, stream: ConnectionStream) -> Iterator[Levels]:

@@ -50,6 +50,7 @@ class SyncFigures:
     # number of rejected records by reason
     rejected_reasons: Mapping[str, int] = field(default_factory=dict)
     suppressed: int = 0  # committed or rejected, and not stored (`elt erase --suppress`)
+    unchanged: int = 0  # committed, and in the table already with the same values
 
     @property
     def rate(self) -> float:
@@ -61,6 +62,7 @@ class SyncFigures:
         self.rejected += commit.rejected
         self.changed += commit.changed
         self.suppressed += commit.suppressed
+        self.unchanged += commit.unchanged
         for name, counts in _add_counts(self, commit).items():
             setattr(self, name, counts)
 
@@ -77,6 +79,7 @@ class SyncFigures:
             document_bytes=self.document_bytes + other.document_bytes,
             seconds=self.seconds + other.seconds,
             suppressed=self.suppressed + other.suppressed,
+            unchanged=self.unchanged + other.unchanged,
             **_add_counts(self, other),
         )
 

@@ -1,4 +1,4 @@
-"""What is published of the tables of streams: which tables, up to which version in Iceberg, and catching up.
+"""What is published of the project's tables: which tables, up to which version in Iceberg, and catching up.
 
 A table is published in Iceberg (`[tool.elt.iceberg]`), registered in a catalog (`[tool.elt.catalog]`), or
 both.
@@ -25,10 +25,10 @@ from elt_assets.lake.publish.followers import (
     TableTexts,
 )
 from elt_assets.lake.publish.names import find_kind, iceberg_identifier
-from elt_assets.lake.write.companions import DEAD_LETTER, StreamTables
+from elt_assets.lake.write.companions import DEAD_LETTER, StreamTables, app_id
 from elt_assets.lake.write.sync_columns import key_of
 from elt_assets.machine_faults import translated
-from elt_assets.pipeline.following import ENTRIES, PUBLISHER, open_follower
+from elt_assets.pipeline.following import ENTRIES, PUBLISHER, make_lake_table, open_follower
 from elt_assets.pipeline.stream import ConnectionStream
 from elt_assets.settings import settings
 from elt_assets.storage.location import Location
@@ -170,7 +170,7 @@ class PublishedTable:
     """Why nothing was to be done, if there was nothing."""
 
 
-def publish_tables(
+def publish_stream(
     asset: ConnectionStream, lake: Location, *, replace: bool = False
 ) -> Iterator[PublishedTable]:
     """Publish the newest versions of a stream's table and its companions; yield the result of each place.
@@ -181,6 +181,24 @@ def publish_tables(
     Raises:
         ConfigError: the settings have no catalog, or a library is not installed.
     """
+    tables = asset.tables(lake)
+    listed = list_lake_tables(asset, tables)
+    reasons = [(table, _find_reason(tables, table.companion)) for table in listed]
+    yield from _publish_tables(reasons, replace=replace)
+
+
+def publish_downstream(
+    levels: Sequence[str], lake: Location, *, replace: bool = False
+) -> Iterator[PublishedTable]:
+    """Publish the newest version of a downstream asset's table; see `publish_stream`."""
+    table = make_lake_table(Table(lake.child(*levels), app_id(levels)), lake)
+    yield from _publish_tables([(table, None)], replace=replace)
+
+
+def _publish_tables(
+    reasons: Sequence[tuple[LakeTable, str | None]], *, replace: bool
+) -> Iterator[PublishedTable]:
+    """`reasons`: the tables, with why each cannot be published now."""
     publisher, entries = open_publisher(), open_entries()
     if publisher is None and entries is None:
         raise ConfigError(
@@ -188,9 +206,7 @@ def publish_tables(
             guidance="write the properties of an Iceberg catalog in [tool.elt.iceberg.catalog], or a catalog "
             "of Delta tables in [tool.elt.catalog] (docs/open-lake.md)",
         )
-    tables = asset.tables(lake)
-    for table in list_lake_tables(asset, tables):
-        reason = _find_reason(tables, table.companion)
+    for table, reason in reasons:
         if reason is not None:
             yield PublishedTable(table, reason=reason)
             continue

@@ -1,7 +1,7 @@
 """The tables of a project by name: that of any asset, by its key, and the names that there are.
 
 `orchestration.table_reading` and `elt sql` find tables with it; `orchestration.spark_source` hands the paths
-to Spark.
+to Spark; `elt publish` lists the tables of downstream assets.
 
 A table is found without a list of all tables: only the connection that the key begins with is loaded. The
 list is made for a name that is not found as it is written.
@@ -9,6 +9,7 @@ list is made for a name that is not found as it is written.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,13 +18,17 @@ from functools import cached_property
 from elt_assets.connection import Connection, ConnectionPlace, list_places, load_connection
 from elt_assets.errors import ConfigError
 from elt_assets.lake.delta.opening import is_table
+from elt_assets.lake.delta.table import Table
 from elt_assets.lake.read.snapshots import list_folders
+from elt_assets.lake.write.companions import SUFFIXES, app_id
 from elt_assets.lake.write.paths import Levels, TablePath, TablePaths, locate_table, split_companion
 from elt_assets.pipeline.stream import key_levels, table_path
 from elt_assets.protocol.catalog import StreamId
 from elt_assets.storage.location import Location
 
 _log = logging.getLogger(__name__)
+_DEEPEST = 8
+"""Levels of folders in which tables of downstream assets are looked for."""
 _NEAR = 5
 """Names that an error shows."""
 
@@ -118,6 +123,44 @@ def find_key(lake: Location, name: Sequence[str]) -> Levels:
             f"there is no table {_format(key)} yet", guidance=f"run `elt sync {key[0]}` first"
         )
     raise ConfigError(f"there is no table {_format(key)}", guidance=_suggest(key, keys))
+
+
+def list_downstream(lake: Location) -> Iterator[Levels]:
+    """Yield the paths of the tables of downstream assets: an asset whose key is the path has written each.
+
+    Tables of streams are none of them, also where the stream is not configured any more: these have states.
+    Tables of other programs are none either.
+    """
+    streams = {levels for connection in _load_all() for levels in _list_levels(connection)}
+    for levels in _list_tables(lake, ()):
+        with contextlib.suppress(ConfigError):  # a table of another program, with rules of its own
+            if levels not in streams and _is_downstream(lake, levels):
+                yield levels
+
+
+def _list_levels(connection: Connection) -> Iterator[Levels]:
+    """Yield the paths that tables of a connection, and their companions, may have."""
+    for settings in connection.streams:
+        path = table_path(connection, settings.id)
+        for above in (path.levels, path.other):
+            yield from ((*above[:-1], above[-1] + suffix) for suffix in ("", *SUFFIXES.values()))
+
+
+def _list_tables(lake: Location, above: Levels) -> Iterator[Levels]:
+    for name in list_folders(lake.child(*above)):
+        levels = (*above, name)
+        if is_table(lake.child(*levels)):
+            yield levels
+        elif (
+            len(levels) < _DEEPEST and "=" not in name
+        ):  # else a partition of another program's table
+            yield from _list_tables(lake, levels)
+
+
+def _is_downstream(lake: Location, levels: Levels) -> bool:
+    own, place = app_id(levels), lake.child(*levels)
+    writers = [name for name in Table(place, own).writers if name.partition("|")[0] == own]
+    return any(Table(place, writer).metadata.state is None for writer in writers[:1])
 
 
 def _suggest(key: Levels, keys: Sequence[Levels]) -> str:

@@ -273,17 +273,20 @@ def scratch(
         yield folder
 
 
-def sweep(parent: Path, seconds: float) -> int:
+def sweep(parent: Path, seconds: float, clean_up: Callable[[str], None] = _do_nothing) -> int:
     """Remove directories that killed processes of any machine left and that are unchanged for `seconds`.
 
     On a file system without locks, only the age decides.
+
+    Args:
+        clean_up: as for `scratch`.
 
     Returns:
         The number of removed directories.
     """
     oldest = time.time() - seconds
     abandoned = [path for path in parent.glob("*-*-*") if _last_change(path) < oldest]
-    return sum(_remove_if_abandoned(folder, is_old=True) for folder in abandoned)
+    return sum(_remove_if_abandoned(folder, clean_up, is_old=True) for folder in abandoned)
 
 
 def _remove_if_abandoned(

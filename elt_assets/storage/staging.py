@@ -128,6 +128,25 @@ class Staging:
         self._remove(old)
         return removed + len(old)
 
+    def remove_abandoned(self) -> AbandonedFiles:
+        """Remove what killed syncs of this machine left, whatever its age.
+
+        An upload is removed with the directory of its sync: whether a sync of another machine is running
+        cannot be known.
+        """
+        sessions = list[str]()
+
+        def remove_uploads(session: str) -> None:
+            sessions.append(session)
+            self._remove_uploads(session)
+
+        removed = sweep(self.folder, 0, remove_uploads)
+        if self.shared is None:
+            return AbandonedFiles(removed, (), 0)
+        names = {name.partition("/")[0]: name for name, _ in _uploads(self.shared)}
+        left = [name for folder, name in names.items() if not (self.folder / folder).is_dir()]
+        return AbandonedFiles(removed, [self.shared.child(name) for name in sessions], len(left))
+
     def _remove_uploads(self, session: str) -> None:
         """Remove what a session has uploaded. `session`: the name of its directory."""
         if self.shared is not None:
@@ -139,6 +158,15 @@ class Staging:
             for name in names:
                 with clean_up(f"{self.shared}/{name}"):
                     self.shared.remover().delete_file(name)
+
+
+@dataclass(frozen=True)
+class AbandonedFiles:
+    """What `Staging.remove_abandoned` has done."""
+
+    removed: int  # directories
+    places: Sequence[Location]  # of the uploads of these, which are removed too
+    left: int  # folders of uploads without a directory on this machine
 
 
 IN_PLACE = Staging(Path("/"))

@@ -49,6 +49,8 @@ class Committed:
     rejected_reasons: Mapping[str, int] = field(default_factory=dict)
     # number of records among `records` and `rejected` that are not stored: their keys were erased for good
     suppressed: int = 0
+    # number of records among `records` that the table had already, with the same values: they rewrote nothing
+    unchanged: int = 0
 
 
 class Sink(Protocol):

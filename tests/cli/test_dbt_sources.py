@@ -98,6 +98,26 @@ def test_sources_are_where_the_catalog_has_the_tables(
     assert elt("dbt-sources") and elt.json("dbt-sources")["sources"][0]["schema"] == "crm"
 
 
+def test_sources_are_where_tables_are_published_in_iceberg(
+    crm: Project, elt: Elt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published = {
+        "catalog": {"type": "rest", "uri": "https://host"},
+        "namespace": "lake.{connection}",
+    }
+    monkeypatch.setenv("ELT_ICEBERG", json.dumps(published))
+    plain, named = elt.json("dbt-sources")["sources"]
+    assert (plain["schema"], named["schema"]) == ("lake.crm", "lake.crm_eu_west")
+    glue = {**published, "catalog": {"type": "glue"}, "namespace": "lake"}
+    monkeypatch.setenv("ELT_ICEBERG", json.dumps(glue))
+    crm.amend("crm", prefix="Crm_")
+    plain, named = elt.json("dbt-sources")["sources"]
+    assert (plain["schema"], named["schema"]) == ("lake", "lake_eu_west")
+    assert plain["tables"][0]["identifier"] == "crm_users"
+    monkeypatch.setenv("ELT_ICEBERG", json.dumps({**glue, "tables": "none"}))
+    assert elt.json("dbt-sources")["sources"][0]["schema"] == "crm"
+
+
 def test_the_root_of_the_lake_can_be_a_template(crm: Project, elt: Elt) -> None:
     elt("dbt-sources", "--lake", "{{ env_var('LAKE') }}/")
     paths = [

@@ -9,10 +9,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pytest
 from deltalake import DeltaTable
 
 from elt_assets.orchestration.erased_home import ErasedTexts, clean_home
+from elt_assets.orchestration.unerased import list_other_folders, list_unsearched
 from tests.programs.scripted import record, script, state
 from tests.support.elt import Elt
 from tests.support.project import Project
@@ -113,6 +115,53 @@ def test_an_erased_person_is_found_nowhere(own: Project, elt: Elt) -> None:
     assert {row["id"] for row in own.rows("scripted", "things")} == {"ann", "bob"}
 
 
+@pytest.mark.usefixtures("spark")
+def test_a_state_that_has_a_text_is_named_and_goes_after_the_next_sync(
+    own: Project, elt: Elt
+) -> None:
+    stream = {**LIVE, "checks": {}, "history": False}
+    script(own, [record(id=SECRET, name="ann"), state(SECRET)], schema=SCHEMA, **stream)
+    elt("sync", "scripted")
+    erase = ("erase", KEY, "--where", f"id = '{SECRET}'", "--all", "--yes")
+    (warning,) = elt.json(*erase)["warnings"]
+    assert "the state in" in warning and "run this again after a sync that brings" in warning
+    script(own, [record(id="bob", name="ann"), state(3)], schema=SCHEMA, **stream)
+    elt("sync", "scripted")
+    assert elt.json(*erase)["warnings"] == []
+    assert list_places(own) == set()
+
+
+def test_databases_and_logs_outside_of_the_home_are_cleaned(tmp_path: Path) -> None:
+    home, other = tmp_path / "home", tmp_path / "other"
+    logs = other / "logs" / "run" / "compute_logs"
+    for folder in (home, other / "db", logs):
+        folder.mkdir(parents=True)
+    settings = {
+        "storage": {"sqlite": {"base_dir": str(other / "db")}},
+        "compute_logs": {
+            "module": "dagster._core.storage.local_compute_log_manager",
+            "class": "LocalComputeLogManager",
+            "config": {"base_dir": str(other / "logs")},
+        },
+    }
+    (home / "dagster.yaml").write_text(json.dumps(settings))
+    (logs / "step.err").write_text(f"a record of {SECRET} is odd")
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        asset = dg.AssetMaterialization("things", description=SECRET)
+        instance.report_runless_asset_event(asset)
+        folders = [home, *list_other_folders(instance, home)]
+        assert list(list_unsearched(instance)) == []
+        assert find_value(SECRET, other / "db")
+        cleaned = clean_home(folders, ErasedTexts((SECRET,), (), ["id"]), ())
+    assert (cleaned.left, cleaned.logs, find_value(SECRET, tmp_path)) == ([], 1, [])
+
+
+def test_a_storage_that_is_not_searched_is_named() -> None:
+    with dg.DagsterInstance.ephemeral() as instance:
+        (sentence,) = list_unsearched(instance)
+    assert "InMemoryEventLogStorage" in sentence and "docs/data-protection.md says what" in sentence
+
+
 def test_examples_of_an_erased_number_go(tmp_path: Path) -> None:
     """A number is in too much else to be replaced everywhere."""
     path = tmp_path / "index.db"
@@ -123,7 +172,7 @@ def test_examples_of_an_erased_number_go(tmp_path: Path) -> None:
         event = json.dumps({"metadata_entries": [entry, other]})
         database.execute("insert into event_logs (event) values (?)", (event,))
         database.commit()
-    cleaned = clean_home(tmp_path, ErasedTexts((), {("7",)}, ["id"]), ())
+    cleaned = clean_home((tmp_path,), ErasedTexts((), {("7",)}, ["id"]), ())
     assert (cleaned.events, cleaned.left) == (1, [])
     with closing(sqlite3.connect(path)) as database:
         ((text,),) = database.execute("select event from event_logs").fetchall()
@@ -141,7 +190,7 @@ def test_what_cannot_be_changed_is_named(tmp_path: Path) -> None:
         database.execute("create table runs (body text)")
         database.execute("insert into runs values (?)", (SECRET,))
         database.commit()
-    cleaned = clean_home(tmp_path, ErasedTexts((SECRET,), (), ["id"]), ())
+    cleaned = clean_home((tmp_path,), ErasedTexts((SECRET,), (), ["id"]), ())
     assert str(tmp_path / "notes.txt") in cleaned.left
     assert any("the table runs of" in place for place in cleaned.left)
 
@@ -158,5 +207,5 @@ def test_free_pages_of_a_database_are_cleaned(tmp_path: Path) -> None:
         database.execute("delete from event_logs")
         database.commit()
     assert find_value(SECRET, tmp_path)
-    cleaned = clean_home(tmp_path, ErasedTexts((SECRET,), (), ["id"]), ())
+    cleaned = clean_home((tmp_path,), ErasedTexts((SECRET,), (), ["id"]), ())
     assert (cleaned.left, find_value(SECRET, tmp_path)) == ([], [])

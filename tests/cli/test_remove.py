@@ -38,6 +38,7 @@ from elt_assets.pipeline.publication import list_lake_tables
 from tests.lake.publishing.catalogs import TOKEN, UNITY_CATALOG, open_catalog, unity_server
 from tests.lake.test_moving import Killed, killer
 from tests.programs.scripted import record, script, state
+from tests.programs.windowed_source import windowed
 from tests.support.elt import Elt
 from tests.support.failpoints import assert_reached
 from tests.support.postgres import Postgres, run_postgres
@@ -183,6 +184,38 @@ def test_what_others_need_is_not_removed_unasked(own: Project, elt: Elt) -> None
         instance.delete_run(run.run_id)
     answer = elt.json("remove", "scripted", "--data", "--yes", "--force")
     assert answer["warnings"] == ["totals reads scripted/things"] and list_tables(own) == set()
+
+
+def add_partitions(project: Project, *keys: str, name: str) -> None:
+    with dg.DagsterInstance.from_config(str(project.home)) as instance:
+        instance.add_dynamic_partitions(name, list(keys))
+
+
+def list_partitions(project: Project, name: str) -> list[str]:
+    with dg.DagsterInstance.from_config(str(project.home)) as instance:
+        return list(instance.get_dynamic_partitions(name))
+
+
+@pytest.mark.usefixtures("spark_provider")
+def test_partition_keys_go_unless_others_have_them(own: Project, elt: Elt) -> None:
+    """Also those that a removal has left that was killed when the tables were gone."""
+    named = {"type": "dynamic", "bind": "station", "name": "places"}
+    windowed(own, partitions=named)
+    windowed(own, name="other", partitions=named)
+    windowed(own, name="last", partitions={"type": "dynamic", "bind": "station"})
+    add_partitions(own, "north", name="places")
+    add_partitions(own, "north", "south", name="last__readings")
+    elt("remove", "weather", "--data", "--yes")
+    assert list_partitions(own, "places") == ["north"]
+    elt("remove", "other", "--data", "--yes")
+    assert list_partitions(own, "places") == []
+    answer = elt.json("remove", "last")
+    assert "2 × partition key" in next(p["where"] for p in answer["parts"] if p["part"] == "data")
+    elt("remove", "last", "--yes")
+    assert len(list_partitions(own, "last__readings")) == 2
+    windowed(own, name="last", partitions={"type": "dynamic", "bind": "station"})
+    elt("remove", "last", "--data", "--yes")
+    assert list_partitions(own, "last__readings") == []
 
 
 def turn_on(instance: dg.DagsterInstance, name: str) -> None:

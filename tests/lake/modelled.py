@@ -157,7 +157,7 @@ IN_PARTS = tuple(replace(world, parts=TWO) for world in (APPENDS, DEDUPS, OVERWR
 @dataclass(frozen=True)
 class Theme:
     """The worlds of a run, and its rules besides syncs: of kill, beside, restore, maintain, refresh,
-    catalog, replay, add_key, switch."""
+    catalog, replay, add_key, switch; and erase (`tests/lake/erasing.py`)."""
 
     worlds: tuple[World, ...]
     rules: frozenset[str]
@@ -169,18 +169,20 @@ def theme(worlds: Sequence[World], *rules: str) -> Theme:
 
 UNPARTED = (APPENDS, RELOADS, DEDUPS, VERSIONS, OVERWRITES, OVERWRITES_DEDUP, OVERWRITES_VERSIONS)
 THEMES = {
-    "syncs": theme([*UNPARTED, *IN_PARTS, *IN_PARTS], "kill", "beside"),
-    "maintenance": theme([*UNPARTED, *IN_PARTS], "kill", "beside", "maintain"),
-    "companions": theme([VERSIONS, *IN_PARTS, OVERWRITES_VERSIONS], "kill", "maintain"),
-    "histories": theme([VERSIONS, OVERWRITES_VERSIONS], "kill", "maintain", "restore", "switch"),
-    "restores": theme([*UNPARTED, *IN_PARTS], "kill", "beside", "restore"),
-    "refreshes": theme([*UNPARTED, *IN_PARTS], "kill", "refresh"),
-    "schemas": theme([DEDUPS, VERSIONS, OVERWRITES_DEDUP, *IN_PARTS], "kill", "catalog"),
-    "replays": theme([APPENDS, DEDUPS, *IN_PARTS[:2]], "kill", "replay"),
+    "syncs": theme([*UNPARTED, *IN_PARTS, *IN_PARTS], "kill", "beside", "erase"),
+    "maintenance": theme([*UNPARTED, *IN_PARTS], "kill", "beside", "maintain", "erase"),
+    "companions": theme([VERSIONS, *IN_PARTS, OVERWRITES_VERSIONS], "kill", "maintain", "erase"),
+    "histories": theme(
+        [VERSIONS, OVERWRITES_VERSIONS], "kill", "maintain", "restore", "switch", "erase"
+    ),
+    "restores": theme([*UNPARTED, *IN_PARTS], "kill", "beside", "restore", "erase"),
+    "refreshes": theme([*UNPARTED, *IN_PARTS], "kill", "refresh", "erase"),
+    "schemas": theme([DEDUPS, VERSIONS, OVERWRITES_DEDUP, *IN_PARTS], "kill", "catalog", "erase"),
+    "replays": theme([APPENDS, DEDUPS, *IN_PARTS[:2]], "kill", "replay", "erase"),
     "keys": theme([APPENDS], "add_key"),
     "all": theme(
         [*UNPARTED, *IN_PARTS],
-        *("kill", "beside", "maintain", "restore", "refresh", "catalog", "replay"),
+        *("kill", "beside", "maintain", "restore", "refresh", "catalog", "replay", "erase"),
     ),
 }
 
@@ -198,7 +200,7 @@ LONGEST = 16
 """The number of the last failpoint of a step at which it may be killed; few steps pass more."""
 KILLS = st.one_of(st.none(), st.integers(1, LONGEST), st.integers(1, LONGEST))
 BESIDES = st.none() | st.tuples(
-    st.sampled_from(["commit", "maintain", "restore"]), st.integers(1, 3)
+    st.sampled_from(["commit", "maintain", "restore", "erase"]), st.integers(1, 3)
 )
 
 
@@ -320,7 +322,8 @@ class Machine(RuleBasedStateMachine):
 
     def _event(self, live: Live, number: int, order: int, kind: str) -> Event:
         count = next(self.count)
-        text = f"s{count}"
+        # So long that nothing else has it by chance. A bound that is cut may be the text after another one.
+        text = f"s{count * 7919:08}"
         if kind == "bad":
             return Event(text)
         ident = number or None
@@ -668,15 +671,19 @@ class Machine(RuleBasedStateMachine):
 
     def _companion(self, main: Table, name: str | None, kind: str) -> list[dict[str, Any]] | None:
         """A companion's rows as readers are shown them; None where its table does not say which."""
+        table = self._companion_table(main, kind)
+        return None if table is None else self._in_part(table, name)
+
+    def _companion_table(self, main: Table, kind: str) -> Table | None:
+        """A companion at the version that its table names."""
         companions = main.metadata.companions or {kind: NOT_KEPT}
         table = Table(self.uri + SUFFIXES[kind], f"{main.app_id}|{kind}")
         if not is_named(companions, kind) or not table.exists:
             return None
         stands_for = find_named_commit(companions, kind)
         if stands_for != table.metadata.stands_for:
-            version = 0 if stands_for is None else table.version_of(stands_for)
-            table = Table(table.uri, table.app_id, version)
-        return self._in_part(table, name)
+            table = Table(table.uri, table.app_id, table.version_of(stands_for))
+        return table
 
     def _in_part(self, table: Table, name: str | None) -> list[dict[str, Any]]:
         """The rows of a partition. Of an older version, the files of others may have been vacuumed."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,15 @@ import pyarrow.parquet as pq
 from pyspark.sql import types as t
 
 from elt_assets.failpoints import Failpoint, reach
+from elt_assets.lake.admin import erased_rows, erasure
+from elt_assets.lake.admin.erased_rows import Matches, RejectedRows, Selection
 from elt_assets.lake.columns import metadata_columns
 from elt_assets.lake.delta import attachments, row_counts
 from elt_assets.lake.delta.opening import delta_schema
 from elt_assets.lake.delta.storage import HIDDEN, VISIBLE, DataFile, TableChange
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.jobs import Make
-from elt_assets.lake.merge import file_splitting, history, key_order, partition_files
+from elt_assets.lake.merge import file_splitting, history, key_order, partition_files, unchanged
 from elt_assets.lake.merge.file_splitting import Batch, Key
 from elt_assets.lake.merge.history import wide_schema
 from elt_assets.lake.merge.key_order import MergeResult, MergeTarget, Ordering
@@ -257,6 +259,78 @@ def _rewritten(
     return MergeResult(TableChange(files, target.files), hidden)
 
 
+# Erasures
+
+
+def find_matches(
+    _: object, tables: Sequence[Table], rejected: Table | None, selection: Selection
+) -> Matches:
+    """Replaces `erased_rows.find_matches`, for conditions that compare columns with values alone."""
+    main, names = tables[0], [part[0] for part in selection.key]
+    if selection.condition is None:
+        keys, ids = selection.keys, None
+    else:
+        listed = erased_rows._list_files(tables, selection.condition)
+        rows = [row for table, files in listed for row in read_files(table, None, files).rows]
+        records = [] if rejected is None else _parse_rejected(rejected, rejected.files)
+        rows += [record for _, record in records if _has_key(record, names)]
+        selected = [row for row in rows if meets(row, selection)]
+        schema = main.arrow_schema()
+        keys, ids = (
+            pa.table({n: pa.array([row[n] for row in part], schema.field(n).type) for n in columns})
+            for part, columns in (
+                ([row for row in selected if _has_key(row, names)], names),
+                ([row for row in selected if not _has_key(row, names)], [metadata_columns.RAW_ID]),
+            )
+        )
+    write = erased_rows._write_keys
+    return Matches(Batch(main, write(main, keys)), Batch(main, write(main, ids)))
+
+
+def meets(row: Mapping[str, Any], selection: Selection) -> bool:
+    """Return whether a row meets the condition of a selection."""
+    condition = selection.condition
+    return condition is not None and all(
+        row.get(name) in values for name, values in condition.equal.items()
+    )
+
+
+def _has_key(row: Mapping[str, Any], names: Collection[str]) -> bool:
+    return any(row.get(name) is not None for name in names)
+
+
+def _parse_rejected(table: Table, files: Iterable[DataFile]) -> list[tuple[Row, Row]]:
+    """Rejected records, each with the values that it has itself."""
+    rows = [row for file in files for row in rows_of(table.storage.root, file)]
+    parsed = [(row, json.loads(row["record"])) for row in rows]
+    return [(row, record if isinstance(record, dict) else {}) for row, record in parsed]
+
+
+def take_rejected(
+    _: object, table: Table, columns: t.StructType, selection: Selection, keys: Batch
+) -> RejectedRows:
+    """Replaces `erased_rows.take_rejected`."""
+    names = [part[0] for part in selection.key]
+    batch = [row for file in keys.files for row in rows_of(keys.table.storage.root, file)]
+    erased = {tuple(row[name] for name in names) for row in batch}
+    replaced: dict[str, list[DataFile]] = {}
+    remove, count = [], 0
+    for file in table.files:
+        rows = _parse_rejected(table, [file])
+        rest = [
+            row
+            for row, record in rows
+            if not meets(record, selection)
+            and (not names or tuple(record.get(name) for name in names) not in erased)
+        ]
+        if len(rest) < len(rows):
+            count += len(rows) - len(rest)
+            replaced[file.path] = write_files(table, Frame(rest, table.schema))
+            remove.append(file)
+    add = [file for files in replaced.values() for file in files]
+    return RejectedRows(count, 0, TableChange(add, remove), replaced)
+
+
 Replacement = tuple[Any, str, Any]
 SMALL_COMMITS: Replacement = (attachments, "LIMITS", dict.fromkeys(attachments.LIMITS, 64))
 """Limit with which the values of a commit's metadata nearly always get files of their own."""
@@ -273,7 +347,10 @@ REPLACED: tuple[Replacement, ...] = (
     (row_counts, "RowCounter", PlainCounter),
     (file_splitting, "run_tasks", run_tasks),
     (key_order, "run_tasks", run_tasks),
+    (unchanged, "run_tasks", run_tasks),
     (rewrite, "run_tasks", run_tasks),
+    (erasure, "find_matches", find_matches),
+    (erasure, "take_rejected", take_rejected),
 )
 
 

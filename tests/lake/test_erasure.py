@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any
 
 import pyarrow as pa
@@ -11,12 +11,16 @@ import pytest
 from deltalake import DeltaTable
 
 from elt_assets.connection.read_only_query import check_condition
-from elt_assets.errors import ConcurrentSync
+from elt_assets.errors import ConcurrentSync, ConfigError
 from elt_assets.failpoints import Failpoint, armed
 from elt_assets.lake.admin.erased_rows import Selection
 from elt_assets.lake.admin.erasure import Counts, Erasure, KeyLog, erase
+from elt_assets.lake.delta.outcome import Superseded
+from elt_assets.lake.delta.storage import TableChange
+from elt_assets.lake.read.snapshots import snapshot
 from elt_assets.protocol.catalog import APPEND, APPEND_DEDUP, DELETED_AT, ConfiguredStream
 from tests.lake.camera import Camera
+from tests.lake.crashing import done_at, killed_at
 from tests.lake.harness import Lake
 from tests.lake.staging import APP, INTEGER, STRING, TIMESTAMP, checkpoint, rows, stream
 from tests.support.failpoints import assert_reached
@@ -95,7 +99,7 @@ def places(lake: Lake) -> set[str]:
     return {_kind(place.path.relative_to(lake.folder)) for place in find_value(SECRET, lake.folder)}
 
 
-def _kind(path: Path) -> str:
+def _kind(path: PurePath) -> str:
     table, folder = path.parts[:2]
     return f"{table}/{folder}" + ("" if folder != "_delta_log" else path.suffix)
 
@@ -328,3 +332,133 @@ def test_a_rejected_record_that_cannot_be_compared_is_counted(lake: Lake) -> Non
     counts = erase_rows(erasure, select(erasure, "id = 1"))
     assert (counts.rows, counts.rejected, counts.unclear) == (1, 1, 1)
     assert lake.dead_letter.records == 1
+
+
+@pytest.mark.parametrize("how", ["killed", "overtaken"])
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_key_that_only_one_of_the_tables_has_is_erased_from_all(
+    lake: Lake, how: str, number: int
+) -> None:
+    """When the row that the condition finds is gone, those of its key that it does not find may be there."""
+    lake.history = True
+    users = people()
+    lake.sync(users, person(1, SECRET), person(2, "b@x"), person("no", "c@x"), value=1)
+    lake.sync(users, person(1, "new@x", 2), value=2)
+
+    def erase_person() -> Counts:
+        erasure = open_erasure(lake, users)
+        return erase_rows(erasure, select(erasure, f"email = '{SECRET}'"))
+
+    if how == "killed":
+        killed_at(Failpoint.COMMIT_READY, number, erase_person)
+        erasure = open_erasure(lake, users)
+        assert erasure.build(select(erasure, f"email = '{SECRET}'")).rows == 1
+        erasure.discard()
+        erase_person()
+    else:
+        with done_at(
+            Failpoint.COMMIT_READY, lambda: lake.sync(users, person(3, "d@x"), value=3), number
+        ):
+            erase_person()
+    assert lake.ids() == ([2] if how == "killed" else [2, 3])
+    assert {number for (number,) in lake.versions("id")} == {*lake.ids()}
+    assert not list((lake.folder / "users" / "_erasures" / "unfinished").glob("*"))
+    assert not find_value(SECRET, *lake.folder.glob("users*"))
+
+
+def test_a_refresh_with_other_columns_must_be_complete_first(lake: Lake) -> None:
+    users = people("overwrite_dedup")
+    users.primary_key = [["id"]]
+    users.stream.is_resumable = True
+    lake.sync(users, person(1, SECRET), person(2, "b@x"), value=1)
+    other = people("overwrite_dedup")
+    other.stream.json_schema["properties"]["at"] = STRING
+    other.primary_key, other.stream.is_resumable = [["id"]], True
+    other.generation_id = other.minimum_generation_id = 2
+    writer = lake.writer(other)
+    writer.write(lake.stage(person(1, SECRET, "x"), person(3, "c@x", "y")))
+    writer.commit(checkpoint(2))
+    writer.close()
+    erasure = open_erasure(lake, users)
+    with pytest.raises(ConfigError, match="gives it other columns: its column at has"):
+        erase_rows(erasure, select(erasure, f"email = '{SECRET}'"))
+    lake.sync(other, person(4, "d@x", "z"), value=3)
+    erasure = open_erasure(lake, other)
+    erase_rows(erasure, select(erasure, f"email = '{SECRET}'"))
+    assert lake.ids() == [3, 4]
+
+
+def test_a_companion_without_a_commit_is_read_where_an_erasure_begins_its_log(lake: Lake) -> None:
+    """Its version 0 is gone, and a run that died has left a commit to it that the table does not name."""
+    users = people()
+    lake.sync(users, person(1, SECRET), person("no", "a@x"), value=1, partition="a")
+    erasure = open_erasure(lake, users)
+    erase_rows(erasure, select(erasure, f"email = '{SECRET}'"))
+
+    def sync() -> None:
+        lake.sync(users, person(2, "b@x"), person("no", "b@x"), value=2, partition="b")
+
+    killed_at(Failpoint.COMPANION_COMMITTED, 1, sync)
+    records = snapshot(lake.spark, f"{lake.uri}_dead_letter", f"{APP}|b_dead_letter")
+    assert ["a@x" in row.record for row in records.collect()] == [True]
+    sync()
+    assert lake.ids() == [2]
+    assert lake.dead_letter.records == 2
+
+
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_a_writer_of_which_a_restore_has_undone_every_commit_begins_anew(
+    lake: Lake, is_empty: bool
+) -> None:
+    """Also if the table is empty then: older versions have the rows that are to be erased."""
+    users = people()
+    if not is_empty:
+        lake.sync(users, person(1, "a@x"), value=1, partition="a")
+    version = lake.table.version if lake.table.exists else 0
+    lake.sync(users, person(2, SECRET), value=2, partition="b")
+    DeltaTable(lake.uri).restore(version)
+    erasure = open_erasure(lake, users)
+    erase_rows(erasure, select(erasure, f"email = '{SECRET}'"))
+    assert not find_value(SECRET, lake.folder / "users")
+    assert lake.tables(f"{APP}|b").metadata.state is None
+    lake.sync(users, person(3, "b@x"), value=3, partition="b")
+    assert lake.ids() == ([3] if is_empty else [1, 3])
+
+
+@pytest.mark.parametrize("commits", [0, 1, 3])
+@pytest.mark.parametrize("partition", [None, "b"])
+def test_a_run_whose_version_the_log_has_no_more_is_refused(
+    lake: Lake, commits: int, partition: str | None
+) -> None:
+    """The version after its own is free again: a commit there would count for nobody."""
+    users = people(APPEND)
+    lake.sync(users, person(1, SECRET), value=1)
+    running = lake.writer(users, partition=partition)
+    running.write(lake.stage(person(3, "c@x", 2)))
+    for number in range(commits):
+        lake.sync(users, person(4 + number, "d@x"), value=2 + number)
+    erasure = open_erasure(lake, users)
+    erase_rows(erasure, select(erasure, f"email = '{SECRET}'"))
+    lake.sync(users, person(9, "e@x"), value=9)
+    log = lake.folder / "users" / "_delta_log"
+    first = min(path.name for path in log.glob("*.json"))
+    with pytest.raises(ConcurrentSync):
+        running.commit(checkpoint(2, final=True))
+    running.close()
+    assert min(path.name for path in log.glob("*.json")) == first
+    assert lake.ids() == [*range(4, 4 + commits), 9]
+
+
+def test_a_compaction_whose_version_the_log_has_no_more_is_given_up(lake: Lake) -> None:
+    users = people(APPEND)
+    for number in range(3):
+        lake.sync(users, person(number, SECRET if number else "a@x"), value=number)
+    table = lake.table
+    files = table.files
+    for number in range(2):
+        lake.sync(users, person(4 + number, "d@x"), value=4 + number)
+    erasure = open_erasure(lake, users)
+    erase_rows(erasure, select(erasure, f"email = '{SECRET}'"))
+    with pytest.raises(Superseded):
+        table.reorganise(TableChange(files[:1], files[:1]))
+    assert lake.ids() == [0, 4, 5]

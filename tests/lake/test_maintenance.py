@@ -8,8 +8,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
+from deltalake.transaction import AddAction
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from elt_assets.lake.admin.maintenance import MaintenanceResult, maintain
 from elt_assets.protocol.catalog import APPEND
@@ -106,6 +110,50 @@ def test_a_vacuum_removes_old_replaced_files(lake: Lake) -> None:
     for table in (lake.table, lake.dead_letter):
         assert data_files(table.uri) == [Path(file.path).name for file in table.files]
     assert view(lake) == expected(BATCHES)
+
+
+FOLDERS = st.lists(
+    st.sampled_from(["events", "day=1", "data", "metadata", "x=y=z", "a b"]), max_size=3
+)
+NAMES = st.sampled_from(["part-0.parquet", "v1.metadata.json", "notes.csv", "a=b.parquet"])
+
+
+def test_a_vacuum_leaves_what_is_not_of_the_table(lake: Lake) -> None:
+    sync(lake, BATCHES, configured(lake, APPEND))
+    table, root, before = lake.table, Path(lake.uri), view(lake)
+
+    @settings(max_examples=25, deadline=None)
+    @given(st.builds(lambda folders, name: "/".join([*folders, name]), FOLDERS, NAMES))
+    def check(path: str) -> None:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_bytes(b"a file")
+        *folders, name = path.split("/")
+        is_of_delta = all("=" in folder for folder in folders) and name.endswith(".parquet")
+        removed = table.find_unreferenced(dt.timedelta(0))
+        assert (path in removed) == (is_of_delta or folders[:1] == ["data"])
+
+    check()
+    write_deltalake(str(root / "theirs"), pa.table({"id": [1]}))
+    theirs = sorted(path for path in (root / "theirs").rglob("*") if path.is_file())
+    maintained(lake, retention=dt.timedelta(0))
+    assert [path for path in theirs if not path.exists()] == []
+    assert view(lake) == before
+
+
+def test_a_vacuum_removes_a_file_that_the_log_names_wherever_it_is(lake: Lake) -> None:
+    """Some engines begin the paths of files with letters of chance (`delta.randomizeFilePrefixes`)."""
+    sync(lake, BATCHES, configured(lake, APPEND))
+    delta, name = DeltaTable(lake.uri), "a1/part-7.parquet"
+    file = lake.table.files[0]
+    source = Path(lake.uri, file.path)
+    (Path(lake.uri) / name).parent.mkdir()
+    (Path(lake.uri) / name).write_bytes(source.read_bytes())
+    added = AddAction(
+        name, source.stat().st_size, {}, 0, True, f'{{"numRecords": {lake.table.files[0].records}}}'
+    )
+    delta.create_write_transaction([added], "append", delta.schema())
+    maintained(lake, retention=dt.timedelta(0))  # the compaction removes it from the log
+    assert not (Path(lake.uri) / name).exists()
 
 
 def test_versions_within_the_retention_can_be_read_and_restored(lake: Lake) -> None:

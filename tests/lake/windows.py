@@ -56,7 +56,7 @@ def merge_by_windows(
         rows = rows if begins is None else add_eras(rows, by, begins)
         rows = add_validity(rows.where(has_key(by.key)), by, without(schema, validity), begins)
         ends |= f.col(CLOSED_AT).isNotNull()
-    return (
+    return WrittenFiles(
         write_all(inputs.table, rows.where(~ends).select(*(value_at([n]) for n in visible))),
         write_all(inputs.table, rows.where(ends), HIDDEN),
     )

@@ -181,6 +181,8 @@ def defs():
 }
 _VOLATILE = ("dagster/component_origin", "dagster_dbt/manifest")
 """Metadata that name an object, or the time at which dbt has read its project."""
+SYNCED = "GUEST_SYNCED"
+"""Variable with which the program syncs the connection too, at its end."""
 CONNECTION = """
 type: elt_assets.ConnectionComponent
 attributes:
@@ -201,11 +203,15 @@ def write_project(root: Path, catalog: str | None = None, **more: str) -> None:
         (root / name).write_text(text)
 
 
-def observe(root: Path, python: str = sys.executable) -> dict[str, Any]:
-    """Return what a process of its own sees of a project; with the same paths for each root."""
+def observe(root: Path, python: str = sys.executable, **more: str) -> dict[str, Any]:
+    """Return what a process of its own sees of a project; with the same paths for each root.
+
+    Args:
+        more: more variables of its environment.
+    """
     done = subprocess.run(
         [python, __file__],
-        env=make_environment(root, python),
+        env={**make_environment(root, python), **more},
         cwd=root,
         capture_output=True,
         text=True,
@@ -318,6 +324,14 @@ def main() -> None:
         "shown": sorted({f"{w.category.__name__}: {w.message}" for w in recorder}),
         "process": describe_process(),
     }
+    if SYNCED in os.environ:
+        job = defs.resolve_implicit_global_asset_job_def()
+        with dg.DagsterInstance.get() as instance:
+            result = job.execute_in_process(
+                instance=instance, asset_selection=[dg.AssetKey(["crm", "users"])]
+            )
+        assert result.success
+        seen["process after a sync"] = describe_process()
     print(json.dumps(seen, default=str))
 
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
+from pyiceberg.catalog import load_catalog
 
 import elt_assets
 from elt_assets.errors import ConfigError
@@ -19,9 +26,69 @@ def test_what_is_not_ours_is_as_without_us(tmp_path: Path, own: Project) -> None
     catalog = (own.root / "defs" / "crm" / "catalog.json").read_text()
     guest.write_project(tmp_path / "alone")
     guest.write_project(tmp_path / "together", catalog)
-    alone, together = guest.observe(tmp_path / "alone"), guest.observe(tmp_path / "together")
+    catalogs = {
+        "ELT_ICEBERG": json.dumps({"catalog": {"type": "glue"}}),
+        "ELT_CATALOG": json.dumps({"type": "glue"}),
+    }
+    alone = guest.observe(tmp_path / "alone", **catalogs)
+    together = guest.observe(tmp_path / "together", **catalogs)
     assert alone["success"] and alone["specs"]["greeting"]["metadata"].count("ROOT") > 1
     assert together == alone
+
+
+def test_what_others_have_in_a_shared_catalog_and_warehouse_stays(
+    tmp_path: Path, own: Project
+) -> None:
+    """Their tables are in the same catalog, and in the same folders, as ours."""
+    root = tmp_path / "together"
+    own.connection("crm", source={"connector": "faker"}, streams=[{"name": "users"}])
+    own.discover("crm")
+    guest.write_project(root, (own.root / "defs" / "crm" / "catalog.json").read_text())
+    lake, database = root / "lake", root / "catalog.db"
+    theirs = load_catalog("elt", type="sql", uri=f"sqlite:///{database}", warehouse=lake.as_uri())
+    theirs.create_namespace("crm", {"owner": "them", "location": (tmp_path / "away").as_uri()})
+    rows = pa.table({"id": [1, 2]})
+    for name in ("crm.Users", "crm.users_2"):
+        theirs.create_table(name, rows.schema, location=(lake / name).as_uri()).append(rows)
+    write_deltalake(str(lake / "crm" / "orders"), rows)
+    # The catalog of this name is another one for their own programs.
+    (root / ".pyiceberg.yaml").write_text("catalog:\n  elt:\n    type: glue\n    uri: nowhere\n")
+    before, files = list_catalog(database), read_files(lake)
+    seen = guest.observe(
+        root,
+        **{guest.SYNCED: "1"},
+        ELT_LAKE=str(lake),
+        ELT_ICEBERG=json.dumps({"catalog": theirs.properties}),
+        PYICEBERG_CATALOG__ELT__WAREHOUSE="s3://theirs",
+    )
+    process, later = seen["process"], seen["process after a sync"]
+    own_of_spark = {"SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE"}  # PySpark sets them
+    for name in own_of_spark - set(process["environment"]):
+        later["environment"].pop(name, None)
+    changed = {name for name in process if process[name] != later[name]}
+    assert changed <= {
+        "warnings",
+        "dumpable",
+    }  # no other program may read the memory with the secrets
+    filters = set(later["warnings"]) - set(process["warnings"])
+    libraries = ("numpy", "requests", "strictyaml", "urllib3")  # whose imports have filters
+    assert [text for text in filters if not any(name in text for name in libraries)] == []
+    after = list_catalog(database)
+    assert before <= after
+    assert {row[:3] for row in after - before} == {("elt", "crm", "users")}
+    assert {name: text for name, text in read_files(lake).items() if name in files} == files
+    assert theirs.load_table("crm.users").scan().to_arrow().num_rows == 3
+
+
+def list_catalog(database: Path) -> set[tuple[Any, ...]]:
+    """Return all rows of the catalog's database."""
+    with closing(sqlite3.connect(database)) as connection:
+        tables = ("iceberg_tables", "iceberg_namespace_properties")
+        return {row for name in tables for row in connection.execute(f"select * from {name}")}
+
+
+def read_files(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 OTHERS = {

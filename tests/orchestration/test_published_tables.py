@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -20,22 +21,12 @@ from elt_assets.orchestration.translator import companion_specs
 from elt_assets.settings import settings
 from elt_assets.storage.location import Location
 from tests.lake.publishing import oracle
-from tests.programs.scripted import record, script, state
+from tests.programs.scripted import KEYED, PEOPLE, record, script, state
 from tests.support.elt import Elt
 from tests.support.project import Project
 from tests.support.runs import failure_of, materialize
 
 pytestmark = pytest.mark.usefixtures("spark_provider")
-
-KEYED: dict[str, Any] = {
-    "destination_sync_mode": "append_dedup",
-    "primary_key": [["id"]],
-    "history": True,
-}
-SCHEMA = {
-    "id": {"type": "integer", "description": "who it is"},
-    "name": {"type": "string"},
-}
 
 
 def read_names() -> dict[str, str]:
@@ -49,7 +40,7 @@ def test_the_name_of_a_table_is_that_of_the_catalog(
     own: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stream = {**KEYED, "table": "Orders", "dead_letter": "asset"}
-    script(own, [record(id=1, name="a"), state(1)], schema=SCHEMA, **stream)
+    script(own, [record(id=1, name="a"), state(1)], schema=PEOPLE, **stream)
     assert read_names()["things"] == "scripted.Orders"
     glue = {"catalog": {"type": "glue"}, "namespace": "lake_{connection}"}
     monkeypatch.setenv("ELT_ICEBERG", json.dumps(glue))
@@ -94,12 +85,12 @@ def find_check(result: dg.ExecuteInProcessResult) -> dg.AssetCheckEvaluation:
 def check_current(project: Project, name: str = "things", namespace: str = "scripted") -> None:
     place = Location(f"{project.home}/lake/{namespace}/{name}")
     table = oracle.lake_table(place)
-    table = type(table)(place, "scripted", (namespace, name))
+    table = type(table)(place, namespace, (namespace, name))
     oracle.check_current(Publisher(), table)
 
 
 def test_a_sync_publishes_its_tables_and_says_so(own: Project, elt: Elt, catalog: Catalog) -> None:
-    script(own, [record(id=1, name="a"), record(id=None), state(1)], schema=SCHEMA, **KEYED)
+    script(own, [record(id=1, name="a"), record(id=None), state(1)], schema=PEOPLE, **KEYED)
     result = sync(own)
     check_current(own)
     check_current(own, "things_history")
@@ -114,7 +105,7 @@ def test_a_sync_publishes_its_tables_and_says_so(own: Project, elt: Elt, catalog
     assert metadata["dagster/table_name"] == "scripted.things"
     assert metadata["elt/iceberg_snapshot"] == str(iceberg.metadata.current_snapshot_id)
     assert find_check(result).passed
-    script(own, [record(id=1, name="b"), record(id=2), state(2)], schema=SCHEMA, **KEYED)
+    script(own, [record(id=1, name="b"), record(id=2), state(2)], schema=PEOPLE, **KEYED)
     sync(own)
     check_current(own)
     [status] = elt.json("status", "scripted")["streams"]
@@ -124,12 +115,12 @@ def test_a_sync_publishes_its_tables_and_says_so(own: Project, elt: Elt, catalog
 def test_a_catalog_that_is_down_is_a_warning_and_a_later_publication_catches_up(
     own: Project, elt: Elt, catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script(own, [record(id=1, name="a"), state(1)], schema=SCHEMA, **KEYED)
+    script(own, [record(id=1, name="a"), state(1)], schema=PEOPLE, **KEYED)
     first = metadata_of(sync(own))
     working = json.dumps({"catalog": dict(settings().iceberg.catalog)})  # type: ignore[union-attr]
     down = {"type": "rest", "uri": "http://127.0.0.1:9"}
     monkeypatch.setenv("ELT_ICEBERG", json.dumps({"catalog": down}))
-    script(own, [record(id=2, name="b"), state(2)], schema=SCHEMA, **KEYED)
+    script(own, [record(id=2, name="b"), state(2)], schema=PEOPLE, **KEYED)
     result = sync(own)
     evaluation = find_check(result)
     assert not evaluation.passed and evaluation.severity is dg.AssetCheckSeverity.WARN
@@ -158,11 +149,11 @@ def test_a_catalog_that_is_down_is_a_warning_and_a_later_publication_catches_up(
 def test_a_table_of_another_program_is_refused_until_it_is_replaced(
     own: Project, elt: Elt, catalog: Catalog
 ) -> None:
-    script(own, [record(id=1, name="a"), state(1)], schema=SCHEMA)
+    script(own, [record(id=1, name="a"), state(1)], schema=PEOPLE)
     sync(own)
     iceberg = catalog.load_table("scripted.things")
     iceberg.append(iceberg.scan().to_arrow())
-    script(own, [record(id=2, name="b"), state(2)], schema=SCHEMA)
+    script(own, [record(id=2, name="b"), state(2)], schema=PEOPLE)
     result = sync(own)
     assert "changed by another program" in str(find_check(result).description)
     refused = elt.json("publish", "scripted", "things", code=2)["tables"][0]
@@ -175,9 +166,9 @@ def test_a_table_of_another_program_is_refused_until_it_is_replaced(
 def test_a_renamed_table_is_published_under_its_new_name_only(
     own: Project, elt: Elt, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script(own, [record(id=1, name="a"), state(1)], schema=SCHEMA, **KEYED)
+    script(own, [record(id=1, name="a"), state(1)], schema=PEOPLE, **KEYED)
     sync(own)
-    script(own, [record(id=1, name="a"), state(1)], schema=SCHEMA, **KEYED, table="orders")
+    script(own, [record(id=1, name="a"), state(1)], schema=PEOPLE, **KEYED, table="orders")
     working = json.dumps({"catalog": dict(settings().iceberg.catalog)})  # type: ignore[union-attr]
     down = {"type": "rest", "uri": "http://127.0.0.1:9"}
     monkeypatch.setenv("ELT_ICEBERG", json.dumps({"catalog": down}))
@@ -194,7 +185,7 @@ def test_a_renamed_table_is_published_under_its_new_name_only(
 
 
 def test_a_stream_says_whether_it_is_published(own: Project, elt: Elt, catalog: Catalog) -> None:
-    script(own, [record(id=1, name="a"), state(1)], schema=SCHEMA, iceberg=False)
+    script(own, [record(id=1, name="a"), state(1)], schema=PEOPLE, iceberg=False)
     result = sync(own)
     assert not catalog.namespace_exists("scripted")
     assert "published" not in {e.check_name for e in result.get_asset_check_evaluations()}
@@ -221,8 +212,43 @@ def test_partition_columns_are_identity_partitions(
     check_current(own)
 
 
+@dg.asset(
+    key=["report", "doubled"],
+    ins={"things": dg.AssetIn(["scripted", "things"])},
+    io_manager_key="io_manager",
+)
+def double(things: Any) -> Any:
+    return things.selectExpr("id * 2 AS id")
+
+
+def test_tables_of_assets_downstream_are_published_by_the_command_too(
+    own: Project, elt: Elt, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    present = json.dumps({"catalog": dict(settings().iceberg.catalog)})  # type: ignore[union-attr]
+    monkeypatch.delenv("ELT_ICEBERG")
+    script(own, [record(id=1, name="a"), state(1)], schema=PEOPLE)
+    assert materialize(own, extra=[double]).success
+    write_deltalake(str(own.home / "lake" / "report" / "theirs"), pa.table({"id": [1]}))
+    write_deltalake(str(own.home / "lake" / "x" / "day=1" / "theirs"), pa.table({"id": [1]}))
+    monkeypatch.setenv("ELT_ICEBERG", present)
+    published = elt.json("publish")["tables"]
+    assert {table["table"] for table in published if table["reason"] is None} == {
+        *("scripted.things", "report.doubled"),
+    }
+    check_current(own, "doubled", "report")
+    assert catalog.list_tables("report") == [("report", "doubled")]
+    iceberg = catalog.load_table("report.doubled")
+    iceberg.append(iceberg.scan().to_arrow())
+    refused = elt.json("publish", "report", code=2)["tables"][0]
+    assert "changed by another program" in refused["error"]
+    for words in (["report", "doubled"], ["report"]):
+        elt.json("publish", *words, "--replace")
+        check_current(own, "doubled", "report")
+    assert "no connection 'report2'" in elt.refuse("publish", "report2")["message"]
+
+
 def test_without_a_catalog_publish_says_what_to_write(own: Project, elt: Elt) -> None:
-    script(own, [record(id=1, name="a"), state(1)], schema=SCHEMA)
+    script(own, [record(id=1, name="a"), state(1)], schema=PEOPLE)
     refused = elt.refuse("publish", "scripted")
     assert "[tool.elt.iceberg.catalog]" in refused["guidance"]
 
@@ -236,3 +262,27 @@ def test_the_deployment_of_a_branch_does_not_publish_in_the_catalog_of_productio
     with pytest.raises(ConfigError, match="deployment of the branch"):
         Publisher().publish(oracle.lake_table(place))
     assert not catalog.namespace_exists("shop")
+
+
+def test_a_rename_that_cannot_be_changes_nothing(
+    own: Project, elt: Elt, catalog: Catalog, tmp_path: Path
+) -> None:
+    """The new name is taken: the catalog still has the former one. Tables of others stay in any case."""
+    script(own, [record(id=1, name="a"), state(1)], schema=PEOPLE, **KEYED)
+    sync(own)
+    script(own, [record(id=2, name="b"), state(2)], schema=PEOPLE, **KEYED, table="orders")
+    taken = own.home / "lake" / "scripted" / "orders_dead_letter"
+    write_deltalake(taken, pa.table({"id": [1]}))
+    catalog.create_table("scripted.orders", pa.schema({"id": pa.int64()}), location=str(tmp_path))
+    elt.capture.readouterr()
+    refused = elt.refuse("rename", "scripted", "things", "orders")
+    assert "orders_dead_letter already" in refused["message"]
+    check_current(own)
+    shutil.rmtree(taken)  # as the guidance says: move it away
+    warnings = elt.json("rename", "scripted", "things", "orders")["warnings"]
+    assert "was made by another program" in warnings[0]
+    names = {name for _, name in catalog.list_tables("scripted")}
+    assert names == {"orders", "orders_history"}
+    elt("remove", "scripted", "--data", "--yes")
+    assert catalog.list_tables("scripted") == [("scripted", "orders")]
+    assert not (own.home / "lake" / "scripted").exists()

@@ -13,22 +13,12 @@ import pytest
 from elt_assets.definitions import build
 from elt_assets.lake.publish.registration import Entry, EntryName
 from tests.lake.publishing.catalogs import TOKEN, UNITY_CATALOG, Server, catalog_server
-from tests.programs.scripted import record, script, state
+from tests.programs.scripted import KEYED, PEOPLE, record, script, state
 from tests.support.elt import Elt
 from tests.support.project import Project
 from tests.support.runs import failure_of, materialize
 
 pytestmark = pytest.mark.usefixtures("spark_provider")
-
-KEYED: dict[str, Any] = {
-    "destination_sync_mode": "append_dedup",
-    "primary_key": [["id"]],
-    "history": True,
-}
-SCHEMA = {
-    "id": {"type": "integer", "description": "who it is"},
-    "name": {"type": "string"},
-}
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +57,7 @@ def find(catalog: Server, table: str, namespace: str = "scripted") -> Entry | No
 def test_a_stream_is_registered_changed_renamed_and_found(
     own: Project, elt: Elt, catalog: Server
 ) -> None:
-    script(own, [record(id=1, name="a"), record(id=None), state(1)], schema=SCHEMA, **KEYED)
+    script(own, [record(id=1, name="a"), record(id=None), state(1)], schema=PEOPLE, **KEYED)
     run_sync(own)
     users, history = find(catalog, "things"), find(catalog, "things_history")
     assert users is not None and history is not None
@@ -78,7 +68,7 @@ def test_a_stream_is_registered_changed_renamed_and_found(
         ("id", "bigint", "who it is", True),
         ("name", "string", "", True),
     )
-    more = {**SCHEMA, "day": {"type": "string", "format": "date"}}
+    more = {**PEOPLE, "day": {"type": "string", "format": "date"}}
     lines = [record(id=2, name="b", day="2026-01-02"), state(2)]
     script(own, lines, schema=more, **KEYED)
     run_sync(own)
@@ -104,7 +94,7 @@ def test_a_stream_is_registered_changed_renamed_and_found(
 def test_a_catalog_that_is_down_is_a_warning_and_the_next_sync_catches_up(
     own: Project, elt: Elt, catalog: Server
 ) -> None:
-    script(own, [record(id=1, name="a"), state(1)], schema=SCHEMA)
+    script(own, [record(id=1, name="a"), state(1)], schema=PEOPLE)
     catalog.proxy.plan(["lose request"] * 50)
     run_sync(own)
     text = elt.capture.readouterr().err
@@ -112,7 +102,7 @@ def test_a_catalog_that_is_down_is_a_warning_and_the_next_sync_catches_up(
     assert "Unity Catalog at" in text and "cannot be reached" in text
     assert find(catalog, "things") is None
     catalog.proxy.plan(())
-    script(own, [record(id=2, name="b"), state(2)], schema=SCHEMA)
+    script(own, [record(id=2, name="b"), state(2)], schema=PEOPLE)
     run_sync(own)
     assert find(catalog, "things") is not None
     assert "not published" not in elt.capture.readouterr().err
@@ -125,7 +115,7 @@ def test_an_entry_of_another_lake_is_named_and_left_alone(
     catalog.database = database.database
     other = catalog.registration("things")
     catalog.direct.create(other)
-    script(own, [record(id=1, name="a"), state(1)], schema=SCHEMA)
+    script(own, [record(id=1, name="a"), state(1)], schema=PEOPLE)
     run_sync(own)
     text = elt.capture.readouterr().err
     assert f"is a table at another place, {other.location}" in text
@@ -141,6 +131,41 @@ def test_an_entry_of_another_lake_is_named_and_left_alone(
     assert entry is not None and entry.location == f"file://{own.home}/lake/scripted/things"
     assert run_check(own) == ""
     assert "is registered in Unity Catalog" in elt("publish")
+
+
+def test_a_name_that_the_catalog_refuses_is_changed_by_a_rename(
+    own: Project, elt: Elt, catalog: Server
+) -> None:
+    """The remedy that the warning of the sync names: nothing of that name is there to be removed."""
+    name = "information_schema"
+    script(own, [record(id=1, name="a"), state(1)], schema=PEOPLE, table=name)
+    run_sync(own)
+    text = elt.capture.readouterr().err
+    assert f"Unity Catalog refuses the name '{name}'" in text and "write another name" in text
+    script(own, [record(id=2, name="b"), state(2)], schema=PEOPLE, table="orders")
+    elt.json("rename", "scripted", name, "orders")
+    assert find(catalog, "orders") is not None
+    script(own, [record(id=2, name="b"), state(2)], schema=PEOPLE, table=name)
+    warnings = elt.json("rename", "scripted", "orders", name)["warnings"]
+    assert "refuses the name" in warnings[0] and find(catalog, "orders") is None
+    elt.json("remove", "scripted", "--data", "--yes")
+    assert not (own.home / "lake" / "scripted").exists()
+
+
+def test_a_removal_goes_on_when_the_catalog_is_up_again(
+    own: Project, elt: Elt, catalog: Server
+) -> None:
+    script(own, [record(id=1, name="a"), state(1)], schema=PEOPLE, **KEYED)
+    run_sync(own)
+    elt.capture.readouterr()
+    catalog.proxy.plan(["lose request"] * 50)
+    lost = elt.refuse("remove", "scripted", "--data", "--yes", code=1)
+    assert "cannot be reached" in lost["message"]
+    assert (own.home / "lake" / "scripted" / "things").is_dir()
+    assert (own.root / "defs" / "scripted" / "defs.yaml").exists()
+    catalog.proxy.plan(())
+    elt.json("remove", "scripted", "--data", "--yes")
+    assert find(catalog, "things") is None and find(catalog, "things_history") is None
 
 
 def run_check(project: Project) -> str:

@@ -22,18 +22,13 @@ from elt_assets.orchestration.component import ConnectionComponent
 from elt_assets.pipeline.former_tables import find_former_tables
 from elt_assets.storage.location import Location
 from tests.lake.crashing import killed_at
-from tests.programs.scripted import record, script, state
+from tests.programs.scripted import KEYED, record, script, state
 from tests.programs.windowed_source import windowed
 from tests.support.elt import Elt
 from tests.support.project import BIN, REPOSITORY, Project
 from tests.support.runs import failure_of, fetch_materializations, materialize
 
 pytestmark = pytest.mark.usefixtures("spark_provider")
-KEYED: dict[str, Any] = {
-    "destination_sync_mode": "append_dedup",
-    "primary_key": [["id"]],
-    "history": True,
-}
 
 
 def run_sync(project: Project, *lines: Any, connection: Any = None, **stream: Any) -> None:
@@ -182,6 +177,50 @@ def test_a_move_is_refused_while_a_run_is_in_progress(own: Project, elt: Elt) ->
         instance.report_run_canceled(run)
     assert (own.home / "lake" / "scripted" / "things").is_dir()
     elt("rename", "scripted", "things", "dinge")
+
+
+def test_a_rename_that_was_killed_at_its_end_is_reported_by_the_next_call(
+    own: Project, elt: Elt
+) -> None:
+    run_sync(own, *FIRST)
+    script(own, SECOND, **KEYED)
+    rename_in_files(own, "dinge")
+    words = ("rename", "scripted", "scripted/things", "dinge")
+    killed_at(Failpoint.TABLE_ALTERED, 3, lambda: main(words))
+    assert fetch_materializations(own, "scripted", "dinge") == {}
+    elt.capture.readouterr()
+    first, again = elt.json(*words), elt.json(*words)
+    assert first == again and first["table"] == "scripted/dinge"
+    [event] = fetch_materializations(own, "scripted", "dinge").values()
+    assert event["elt/renamed_from"] == "scripted/things"
+    assert materialize(own).success and has_resumed(own)
+    elt.capture.readouterr()
+    assert "has no tables" in elt.refuse(*words)["message"]
+
+
+def test_a_connection_with_another_name_keeps_its_tables(own: Project, elt: Elt) -> None:
+    """At the path that it is given, or at the same one by `namespace`; a configured one keeps its own."""
+    run_sync(own, *FIRST)
+    script(own, SECOND, name="crm", **KEYED)
+    elt.capture.readouterr()
+    words = ("rename", "crm", "scripted/things", "things")
+    refused = elt.refuse(*words)
+    assert "things is the table of scripted/things, which is configured" in refused["message"]
+    own.amend("crm", namespace="scripted")
+    assert "which is configured" in elt.refuse("rename", "crm", "things", "things")["message"]
+    own.amend("crm", namespace=None)
+    elt("remove", "scripted", "--yes")  # as the guidance says
+    elt(*words)
+    key = 'key:"crm/things"'
+    assert materialize(own, key).success
+    source = json.loads((own.root / "crm-source" / "arguments.json").read_text())
+    assert "--state" in source
+    assert [row["id"] for row in own.rows("crm", "things")] == [1, 2]
+    assert len(own.rows("crm", "things_history")) == 2
+    own.amend("crm", name="sales", namespace="crm")
+    elt("rename", "sales", "crm/things", "things")
+    assert materialize(own, 'key:"sales/things"').success
+    assert [row["id"] for row in own.rows("crm", "things")] == [1, 2]
 
 
 @pytest.mark.parametrize(

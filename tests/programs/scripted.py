@@ -21,6 +21,19 @@ if TYPE_CHECKING:  # a program that tests start hundreds of times
     from tests.support.project import Project
 
 
+KEYED: dict[str, Any] = {
+    "destination_sync_mode": "append_dedup",
+    "primary_key": [["id"]],
+    "history": True,
+}
+"""Settings of a stream whose rows have a key, and a history."""
+PEOPLE = {
+    "id": {"type": "integer", "description": "who it is"},
+    "name": {"type": "string"},
+}
+"""Fields of its rows."""
+
+
 def script(
     project: Project,
     lines: list[Any],

@@ -207,13 +207,13 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
 
-def make_server(port: int, catalog: str, token: str | None = None) -> ThreadingHTTPServer:
-    """Return a server with an empty catalog, which its handler's `store` has."""
-    handler = type("OneCatalog", (Handler,), {"store": Store(catalog), "token": token})
+def make_server(port: int, store: Store, token: str | None = None) -> ThreadingHTTPServer:
+    """Return a server of one catalog."""
+    handler = type("OneCatalog", (Handler,), {"store": store, "token": token})
     return ThreadingHTTPServer(("127.0.0.1", port), handler)
 
 
 if __name__ == "__main__":
-    server = make_server(int(sys.argv[1]), *sys.argv[2:4])
+    server = make_server(int(sys.argv[1]), Store(sys.argv[2]), *sys.argv[3:4])
     print(server.server_port, flush=True)
     server.serve_forever()

@@ -13,8 +13,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
+import boto3
 from deltalake import DeltaTable
 from pyarrow.fs import FileSelector, FileType, S3FileSystem
 
@@ -71,6 +73,17 @@ class ObjectStore:
             endpoint_override=self.endpoint.partition("//")[2],
             scheme="http",
             allow_bucket_creation=True,
+        )
+
+    @property
+    def client(self) -> Any:
+        """boto3's client of the store, which shares no code with the lake."""
+        return boto3.client(
+            "s3",
+            endpoint_url=self.endpoint,
+            region_name=REGION,
+            aws_access_key_id=KEY,
+            aws_secret_access_key=SECRET,
         )
 
     def objects(self) -> list[str]:

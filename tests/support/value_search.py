@@ -1,9 +1,10 @@
-"""A search for a value in all files of folders, in whatever form a file has it.
+"""A search for a value in all files of folders, or objects of a store, in whatever form a file has it.
 
-`find_value` opens what it knows: Parquet (each page of each column, dictionaries included, and the values as
-a reader gets them), Avro, archives, JSON in JSON, and databases of SQLite (the values of all tables, and the
-raw pages, which include free ones, also where a value lies in two of them). Whatever a file is, its raw bytes
-are searched too, which finds statistics, indexes and metadata, and the write-ahead log of a database.
+`find_value` and `find_in_store` open what they know: Parquet (each page of each column, dictionaries
+included, and the values as a reader gets them), Avro, archives, JSON in JSON, and databases of SQLite (the
+values of all tables, and the raw pages, which include free ones, also where a value lies in two of them).
+Whatever a file is, its raw bytes are searched too, which finds statistics, indexes and metadata, and the
+write-ahead log of a database. So is the name of each file.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ import zlib
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+
+from tests.support.object_store import ObjectStore
 
 _MAX_DEPTH = 5
 
@@ -34,7 +37,7 @@ _MAX_DEPTH = 5
 class Place:
     """Where a value was found: the file, and the part of it."""
 
-    path: Path
+    path: PurePath
     part: str
 
 
@@ -46,8 +49,38 @@ def find_value(value: str, *folders: Path) -> list[Place]:
         for folder in folders
         for path in sorted(folder.rglob("*"))
         if path.is_file() and not path.is_symlink()
-        for part in _search(path.read_bytes(), value, needles, 0)
+        for part in _search_file(str(path.relative_to(folder)), path.read_bytes(), value, needles)
     ]
+
+
+OLD, UNFINISHED = "older version", "unfinished upload"
+
+
+def find_in_store(value: str, store: ObjectStore, prefix: str = "") -> list[Place]:
+    """Return all places in a bucket, as `find_value`, in older versions of its objects too.
+
+    An unfinished upload is a place whatever it has: no request reads its parts.
+    """
+    client, needles, places = store.client, _needles(value), list[Place]()
+    below = {"Bucket": store.bucket, "Prefix": prefix}
+    for page in client.get_paginator("list_object_versions").paginate(**below):
+        for item in page.get("Versions", ()):
+            name, version = item["Key"], item["VersionId"]
+            chosen = {"VersionId": version} if version != "null" else {}
+            answer = client.get_object(Bucket=store.bucket, Key=name, **chosen)
+            for part in _search_file(name, answer["Body"].read(), value, needles):
+                label = part if item["IsLatest"] else f"{OLD}: {part}"
+                places.append(Place(PurePosixPath(name), label))
+    for page in client.get_paginator("list_multipart_uploads").paginate(**below):
+        names = [PurePosixPath(upload["Key"]) for upload in page.get("Uploads", ())]
+        places += [Place(name, UNFINISHED) for name in names]
+    return places
+
+
+def _search_file(name: str, data: bytes, value: str, needles: list[bytes]) -> Iterator[str]:
+    if any(needle in name.encode() for needle in needles):
+        yield "name"
+    yield from _search(data, value, needles, 0)
 
 
 def _needles(value: str) -> list[bytes]:

@@ -19,10 +19,12 @@ from elt_assets.errors import ConfigError
 from elt_assets.lake.merge.history import SUFFIX as HISTORY_SUFFIX
 from elt_assets.lake.publish.entries import entry_name
 from elt_assets.lake.publish.followers import LakeTable
+from elt_assets.lake.publish.names import find_kind, iceberg_identifier
 from elt_assets.lake.publish.registration import EntryName
 from elt_assets.orchestration.io_manager import project_lake
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.orchestration.translator import companion_key
+from elt_assets.pipeline.publication import is_published
 from elt_assets.settings import UnitySettings, settings
 from elt_assets.storage.folders import replace_text
 
@@ -123,13 +125,20 @@ def _find_place(asset: StreamAsset, out: Output) -> Document:
 
 
 def _find_entry(asset: StreamAsset, levels: Sequence[str], out: Output) -> EntryName | None:
-    """Return the name of a table in the catalog of the project; None if it has none there."""
-    catalog = settings().entry_catalog
-    if catalog is None:
-        return None
-    place = project_lake().child(*levels)
+    """Return the name of a table in the catalog of the project; None if it has none there.
+
+    If tables are registered in one and published in Iceberg in another, it is that of the first.
+    """
+    catalog, published, connection = settings().entry_catalog, settings().iceberg, asset.connection
     try:
-        return entry_name(catalog, LakeTable(place, asset.connection.name, tuple(levels)))
+        if catalog is not None:
+            place = project_lake().child(*levels)
+            return entry_name(catalog, LakeTable(place, connection.name, tuple(levels)))
+        if published is None or not is_published(asset):
+            return None
+        kind, template = find_kind(published.catalog), published.namespace
+        *above, name = iceberg_identifier(kind, template, connection.name, levels)
+        return EntryName(".".join(above), name)
     except ConfigError as error:
         out.warn(f"{'.'.join(levels)} has no name in the catalog: {error.message}")
         return None

@@ -79,6 +79,8 @@ def command(out: Output, asset: str, dry_run: bool, yes: bool, **selection: Any)
     home = erased.home
     for place in home.left:
         out.warn(f"a text of the erased rows is left in {place}")
+    for sentence in erased.left:
+        out.warn(sentence)
     if home.events or home.logs:
         out.line(f"replaced in {home.events} events and {home.logs} logs of Dagster's home")
     if request.suppress:

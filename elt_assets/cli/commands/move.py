@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import click
 
@@ -10,12 +11,20 @@ from elt_assets.cli.assets import assets_of
 from elt_assets.cli.output import OK, Output, subcommand
 from elt_assets.connection import list_places
 from elt_assets.errors import ConfigError, EltError
-from elt_assets.lake.admin.relocation import relocate, remove_former, reopen
+from elt_assets.lake.admin.relocation import (
+    LakeContents,
+    find_target,
+    list_contents,
+    relocate,
+    remove_former,
+    reopen,
+)
+from elt_assets.lake.publish.followers import LakeTable
 from elt_assets.orchestration.io_manager import project_lake
 from elt_assets.orchestration.renaming import refuse_running
 from elt_assets.orchestration.resources import open_instance
 from elt_assets.orchestration.streams import StreamAsset
-from elt_assets.pipeline.following import drop_published, follow_now, list_tables_at
+from elt_assets.pipeline.following import connection_of, drop_published, follow_now
 from elt_assets.pipeline.publication import list_lake_tables
 from elt_assets.storage.location import Location
 
@@ -54,9 +63,7 @@ def command(
     with open_instance() as instance:
         refuse_running(instance)
     if cancel:
-        count = reopen(lake, report=out.note)
-        out.line(f"{count} tables of {lake} can be written to again")
-        out.document({"lake": lake.uri, "tables": count})
+        _cancel(out, lake)
     elif former is not None:
         _remove_former(out, lake, Location.parse(former.rstrip("/")))
     elif target is not None:
@@ -77,8 +84,16 @@ def _move(out: Output, lake: Location, target: Location, *, checksums: bool) -> 
             f"{len(contents.others)} files below {lake} are of no table and were not copied, such as "
             f"{contents.others[0]}"
         )
-    for problem in _renew_entries(lake, target):
+    problems: list[str] = []
+    dropped = _drop_entries(lake, target, contents, problems)
+    problems += _renew_entries(target, dropped)
+    for problem in problems:
         out.warn(problem)
+    if problems:
+        out.warn(
+            f"catalogs do not name all tables at {target} yet: correct that, and run `{command}` again "
+            f"with `lake` at {lake}"
+        )
     out.line(f"{len(contents.tables)} tables are at {target}; those at {lake} are closed")
     out.line(f'next: set `lake = "{target}"` in pyproject.toml, or ELT_LAKE, for all processes')
     out.line(
@@ -100,17 +115,53 @@ def _remove_former(out: Output, lake: Location, former: Location) -> None:
     out.document({"former": former.uri, "left": others})
 
 
-def _renew_entries(lake: Location, target: Location) -> Iterator[str]:
-    """Let catalogs name the tables of streams at their new places; yield what could not be done."""
-    for asset in _list_assets():
-        levels = asset.tables(target).main.uri.removeprefix(f"{target.uri}/").split("/")
-        reason: EltError | None = None
+def _cancel(out: Output, lake: Location) -> None:
+    problems: list[str] = []
+    target, contents = find_target(lake), list_contents(lake)
+    dropped = [] if target is None else _drop_entries(target, lake, contents, problems)
+    count = reopen(lake, report=out.note)
+    problems += _renew_entries(lake, dropped)
+    for problem in problems:
+        out.warn(problem)
+    out.line(f"{count} tables of {lake} can be written to again")
+    out.document({"lake": lake.uri, "tables": count})
+
+
+def _drop_entries(
+    former: Location, lake: Location, contents: LakeContents, problems: list[str]
+) -> list[LakeTable]:
+    """Remove the tables at a former root from all places in which they are published.
+
+    Args:
+        problems: gets what could not be done.
+
+    Returns:
+        those that were published and are of no stream, at their present root.
+    """
+    connections = {
+        asset.tables(lake).main.uri.removeprefix(f"{lake.uri}/"): asset.connection.name
+        for asset in _list_assets()
+    }
+    others: list[LakeTable] = []
+    for name in contents.order:
+        levels = tuple(name.split("/"))
+        connection = connections.get(contents.main_of(name))
+        table = LakeTable(former.child(*levels), connection or connection_of(levels), levels)
         try:
-            drop_published(list_tables_at(lake, levels, asset.connection.name))
+            dropped = drop_published([table])
         except EltError as error:
-            reason = error
-        for problem in follow_now(list_lake_tables(asset, asset.tables(target))).problems:
-            yield problem if reason is None else f"{problem}; {reason.message}"
+            problems.append(f"the entry of {table.location} was not removed: {error.message}")
+            continue
+        if dropped and connection is None:
+            others.append(replace(table, location=lake.child(*levels)))
+    return others
+
+
+def _renew_entries(lake: Location, others: Sequence[LakeTable]) -> Iterator[str]:
+    """Let catalogs name the tables of streams, and others, as they are; yield what could not be done."""
+    yield from follow_now(others).problems
+    for asset in _list_assets():
+        yield from follow_now(list_lake_tables(asset, asset.tables(lake))).problems
 
 
 def _list_assets() -> Iterator[StreamAsset]:

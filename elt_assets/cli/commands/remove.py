@@ -103,6 +103,8 @@ def command(
         _show(parts, out)
         if is_decided:
             for part in sorted(parts, key=lambda part: _ORDER.index(part.name)):
+                if part.name == "definition":
+                    removal.finish_data()
                 if part.goes:
                     part.remove()
                     reach(Failpoint.PART_REMOVED)

@@ -204,9 +204,7 @@ class TakenOut:
     @property
     def written(self) -> list[DataFile]:
         """The new files, visible and hidden."""
-        present = {file.path for file in self.table.metadata.hidden}
-        hidden = [file for file in self.metadata.hidden if file.path not in present]
-        return [*self.change.add, *hidden]
+        return [*self.change.add, *self.metadata.list_new_hidden(self.table.metadata)]
 
 
 def take_rows(

@@ -22,11 +22,16 @@ What a kill leaves, so that the same command finishes it:
 - ROWS_TAKEN_OUT: new files that no log names, and copies of the rows in hidden files. The next run lists them
   with all others, and removes them in its clean-up.
 - KEYS_SUPPRESSED: keys whose rows are still there. Their new records are not stored any more.
-- ROWS_ERASED, OLD_FILES_REMOVED, LOG_CUT: some of the tables are erased, others are not, or have older
-  versions. The next run selects what is left, and cleans up all tables, whether it has found a row or not.
+- Between two commits, and ROWS_ERASED: some of the tables are erased, others are not. A condition may find a
+  key no more, because the row that met it is gone. So the keys are kept, beside the record of the erasure,
+  from before the first commit until after the last one (`write.erasures.UNFINISHED`), and the next erasure of
+  the stream takes the rows of these keys too.
+- OLD_FILES_REMOVED, LOG_CUT: tables without the rows that have older versions. The next run cleans up all
+  tables, whether it has found a row or not.
 - FILE_UNNEEDED: between two removals, which the next run goes on with.
 
-Test: `tests/lake/test_erasure.py::test_an_erasure_survives_a_kill_at_any_point`
+Tests: `tests/lake/test_erasure.py::test_an_erasure_survives_a_kill_at_any_point`, and in any history of a
+table `tests/lake/test_erasure_model.py`
 """
 
 from __future__ import annotations
@@ -34,6 +39,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from elt_assets.errors import ConcurrentSync, ConfigError, SystemFailure
 from elt_assets.failpoints import Failpoint, reach
@@ -47,12 +55,13 @@ from elt_assets.lake.admin.erased_rows import (
     take_rejected,
     take_rows,
 )
-from elt_assets.lake.admin.maintenance import list_files, remove_documents
+from elt_assets.lake.admin.maintenance import find_unnamed_documents, list_files
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.log import FOLDER as LOG
 from elt_assets.lake.delta.opening import find_retyped, is_table
 from elt_assets.lake.delta.outcome import NOTHING_PUBLISHED, Superseded
 from elt_assets.lake.delta.storage import (
+    ALLOW_REMOVAL,
     DOCUMENTS,
     HIDDEN,
     VISIBLE,
@@ -61,11 +70,20 @@ from elt_assets.lake.delta.storage import (
     TableStorage,
 )
 from elt_assets.lake.delta.table import Table
+from elt_assets.lake.merge.file_splitting import Batch
 from elt_assets.lake.session import SparkProvider
+from elt_assets.lake.worker.foreign_types import conform_columns
 from elt_assets.lake.worker.parquet import read_all_keys
 from elt_assets.lake.worker.suppression import hash_keys
 from elt_assets.lake.write.companions import DEAD_LETTER, HISTORY, SUFFIXES, StreamTables
-from elt_assets.lake.write.erasures import SuppressedKeys, suppress, write_record
+from elt_assets.lake.write.erasures import (
+    SuppressedKeys,
+    keep_unfinished,
+    list_unfinished,
+    remove_unfinished,
+    suppress,
+    write_record,
+)
 from elt_assets.lake.write.sync_columns import key_of
 from elt_assets.protocol.catalog import ConfiguredStream
 from elt_assets.storage.location import Location
@@ -121,13 +139,15 @@ class KeyLog:
     fingerprint: str  # of the salt
     suppresses: bool = False
     hashes: set[str] = field(default_factory=set)
+    # Those of keys that an interrupted erasure has left to this one.
+    finished: set[str] = field(default_factory=set)
     # The values of the keys as texts; they are written nowhere.
     keys: set[tuple[str | None, ...]] = field(default_factory=set)
 
-    def add(self, keys: Iterable[Sequence[Any]]) -> None:
+    def add(self, keys: Iterable[Sequence[Any]], *, is_own: bool) -> None:
         for key in keys:
             self.keys.add(tuple(None if value is None else str(value) for value in key))
-            self.hashes.update(hash_keys(self.salt, [key]))
+            (self.hashes if is_own else self.finished).update(hash_keys(self.salt, [key]))
 
     @property
     def suppressed(self) -> int:
@@ -156,6 +176,8 @@ class Erasure:
         self._spark, self._place, self._writer = spark, place, writer
         self._stream, self.id = stream, id
         self._matches: Matches | None = None
+        self._unfinished: list[DataFile] = []
+        self._has_committed = False
         self._rejected = RejectedRows(0, 0, TableChange(), {})
         self._parts = self._open()
 
@@ -206,18 +228,20 @@ class Erasure:
             for table in part.writers:
                 table.refuse_unwritable()
                 _refuse_older_columns(table)
+                _refuse_other_columns(table)
         spark, dead = self._spark.get(), self._find(DEAD_LETTER)
         typed = [part for part in self._parts if part is not dead]
         tables = [table for part in typed for table in part.writers]
         letter = None if dead is None else dead.table
         self._matches = matches = find_matches(spark, tables, letter, selection)
-        keyed = bool(matches.keys.files)
-        batch, key = (matches.keys, selection.key) if keyed else (matches.ids, ROW_IDS)
+        self._unfinished = list_unfinished(self.main.storage) if selection.key else []
+        keys = Batch(self.main, [*matches.keys.files, *self._unfinished])
+        batch, key = (keys, selection.key) if keys.files else (matches.ids, ROW_IDS)
         for part in typed:
             part.built = take_rows(spark, part.writers, batch, key)
         if letter is not None and dead is not None:
             self._rejected = rejected = take_rejected(
-                spark, letter, self.main.schema, selection, matches.keys
+                spark, letter, self.main.schema, selection, keys
             )
             dead.built = [
                 TakenOut(table, TableChange() if n else rejected.change, table.metadata, 0)
@@ -229,12 +253,14 @@ class Erasure:
 
     def log_keys(self, log: KeyLog) -> None:
         """Add the keys whose rows were taken out to those that are logged."""
-        matches, storage = self._matches, self.main.storage
-        if matches is not None and matches.keys.files:
-            paths = [storage.locate(file) for file in matches.keys.files]
-            columns = read_all_keys(storage.system, paths, self.key, self.main.arrow_schema())
-            keys = zip(*(column.to_pylist() for column in columns), strict=True)
-            log.add(keys)
+        storage, schema = self.main.storage, self.main.arrow_schema()
+        own = () if self._matches is None else self._matches.keys.files
+        for files, is_own in ((own, True), (self._unfinished, False)):
+            if files:
+                paths = [storage.locate(file) for file in files]
+                columns = read_all_keys(storage.system, paths, self.key, schema)
+                keys = zip(*(column.to_pylist() for column in columns), strict=True)
+                log.add(keys, is_own=is_own)
 
     def suppress_keys(self, log: KeyLog) -> None:
         """Keep the keys from being stored again, if asked to.
@@ -255,7 +281,7 @@ class Erasure:
             "counts": {name: value for name, value in asdict(counts).items() if name != "of"},
             "key": self.key,
             "salt": log.fingerprint,
-            "keys": sorted(log.hashes),
+            "keys": sorted(log.hashes | log.finished),
             "suppressed": log.suppresses,
         }
         write_record(self.main.storage, self.id, values)
@@ -269,7 +295,8 @@ class Erasure:
     def has_more(self) -> bool:
         """Return whether rows without a key are selected beside those with one: they need another round."""
         matches = self._matches
-        return matches is not None and bool(matches.keys.files and matches.ids.files)
+        has_keys = matches is not None and bool(matches.keys.files or self._unfinished)
+        return has_keys and matches is not None and bool(matches.ids.files)
 
     def _rename_rejected(self, rejected: RejectedRows) -> None:
         """Name the new files of rejected records in the unfinished refreshes that have the former ones."""
@@ -334,9 +361,17 @@ class Erasure:
             )
             for part in self._parts
         ]
+        keys = () if self._matches is None else self._matches.keys.files
+        copies = keep_unfinished(self.main.storage, keys)
         for part in reversed(self._parts):
             for taken in part.built:
-                _publish(taken, self.id)
+                try:
+                    _publish(taken, self.id)
+                except NOTHING_PUBLISHED:
+                    if not self._has_committed:
+                        self.main.storage.discard(copies)
+                    raise
+                self._has_committed = True
             part.built = []
             reach(Failpoint.ROWS_ERASED)
         self._discard_matches()
@@ -435,6 +470,7 @@ def _erase_rows(
         listed += first
         erasure.reopen()
         if not has_more:
+            remove_unfinished(erasure.main.storage)
             return counts, listed
     raise ConcurrentSync(
         "the rows could not be erased: syncs of the stream committed first each time",
@@ -489,17 +525,24 @@ def clean_up(erasure: Erasure, listed: Sequence[Listing]) -> Counts:
         reach(Failpoint.LOG_CUT)
         counts += Counts(files=len(stale), log_entries=entries)
     main = listed[0]
-    documents = remove_documents(main.storage, set(main.documents))
-    return counts + Counts(documents=documents)
+    documents = find_unnamed_documents(main.storage, main.documents)
+    _remove(main.storage, documents)
+    return counts + Counts(documents=len(documents))
 
 
 def _remove(storage: TableStorage, paths: Sequence[str]) -> None:
-    storage.discard(DataFile(path, 0, 0) for path in paths)
+    """Remove files.
+
+    Raises:
+        SystemFailure: some could not be removed.
+    """
+    if storage.discard(DataFile(path, 0, 0) for path in paths) == len(paths):
+        return
     left = [path for path in paths if storage.exists(path)]
     if left:
         raise SystemFailure(
             f"{len(left)} files with erased rows could not be removed from {storage.uri}, such as {left[0]}",
-            guidance="make the folder writable, and run the command again: it goes on",
+            guidance=f"{ALLOW_REMOVAL}, and run the command again: it goes on",
         )
 
 
@@ -507,7 +550,9 @@ def _open_part(kind: str | None, place: Location, writer: str) -> _Part | None:
     """Return a table as each of its writers has it; None if there is none, or no commit yet."""
     if not is_table(place):
         return None
-    writers = Table(place, writer).writers
+    table = Table(place, writer)
+    # A writer that a restore left without a commit gets one: its others go with the older entries of the log.
+    writers = [*table.writers, *table.undone_writers]
     return _Part(kind, [Table(place, app) for app in writers]) if writers else None
 
 
@@ -526,6 +571,25 @@ def _refuse_older_columns(table: Table) -> None:
             "an erasure would remove",
             guidance="sync the stream (or the partition) once, which converts them; then run this again",
         )
+
+
+def _refuse_other_columns(table: Table) -> None:
+    """Refuse a table with a refresh that is not complete and will replace its columns by others.
+
+    Raises:
+        ConfigError: says what to do.
+    """
+    refresh, schema = table.metadata.refresh, table.arrow_schema()
+    for file in () if refresh is None else (*refresh.files, *refresh.tombstones):
+        with table.storage.open_path(file.path) as source:
+            columns = pq.read_schema(source)
+        try:
+            conform_columns(pa.RecordBatch.from_pylist([], columns), schema)
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise ConfigError(
+                f"a refresh of the table {table.uri} is not complete, and gives it other columns: {error}",
+                guidance="sync the stream (or the partition) until it is; then run this again",
+            ) from error
 
 
 def _list(storage: TableStorage) -> Iterator[str]:

@@ -227,27 +227,26 @@ def remove_unnamed_documents(tables: StreamTables, retention: dt.timedelta) -> i
     """
     storage, oldest = tables.main.storage, dt.datetime.now(dt.timezone.utc) - retention
     old = {path for path, changed in list_files(storage, DOCUMENTS) if changed < oldest}
-    return remove_documents(storage, old, oldest)
+    unnamed = find_unnamed_documents(storage, old, oldest)
+    return storage.discard(DataFile(path, 0, 0) for path in unnamed)
 
 
-def remove_documents(
-    storage: TableStorage, unnamed: set[str], oldest: dt.datetime | None = None
-) -> int:
-    """Remove those of some documents that no file of a stream's tables names.
+def find_unnamed_documents(
+    storage: TableStorage, documents: Collection[str], oldest: dt.datetime | None = None
+) -> list[str]:
+    """Return those of some documents that no file of a stream's tables names.
 
     Args:
         storage: that of the stream's table.
-        unnamed: the paths of the documents.
+        documents: their paths.
         oldest: the time since when a file may be incomplete; default: any may be.
 
-    Returns:
-        the number of removed documents.
-
     Raises:
-        pa.ArrowInvalid: a file that is older cannot be read; nothing was removed.
+        pa.ArrowInvalid: a file that is older cannot be read.
     """
+    unnamed = set(documents)
     if not unnamed:
-        return 0
+        return []
     places = [storage.location, *map(storage.location.add_suffix, SUFFIXES.values())]
     files = [
         (part, path, oldest is not None and changed < oldest)
@@ -257,7 +256,7 @@ def remove_documents(
     with ThreadPoolExecutor(_READERS) as pool:
         for named in pool.map(lambda file: _read_named(*file), files):
             unnamed -= named
-    return storage.discard(DataFile(path, 0, 0) for path in sorted(unnamed))
+    return sorted(unnamed)
 
 
 def _list_parquet(storage: TableStorage) -> Iterator[tuple[str, dt.datetime]]:

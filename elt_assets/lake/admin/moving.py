@@ -14,12 +14,15 @@ point leaves tables that nobody writes to, and `move_tables` goes on with what i
   one that is being moved. They are removed from the oldest one, for the same reason.
 - TABLE_MOVED: companions are moved before the table, which is what a sync opens first.
 
+Iceberg's metadata is not moved: it names the former place, so no catalog can use it any more.
+
 Test: `tests/lake/test_moving.py::test_a_move_survives_a_kill_at_any_point`
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -31,14 +34,18 @@ import pyarrow.fs as pafs
 
 from elt_assets.errors import ConfigError
 from elt_assets.failpoints import Failpoint, reach
+from elt_assets.lake.delta import log
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.log import FOLDER as LOG
+from elt_assets.lake.delta.log import LogEntry
 from elt_assets.lake.delta.opening import is_table
-from elt_assets.lake.delta.rules import Move
+from elt_assets.lake.delta.rules import PROPERTY, Move
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.write.companions import HISTORY, SUFFIXES, StreamTables
 from elt_assets.storage.location import Location
 
+ICEBERG = "_iceberg"
+"""The folder of Iceberg's metadata of a table."""
 ConvertState = Callable[[str], str]
 """Returns a state (JSON) as the new writer has it."""
 _COPIES = 8
@@ -63,12 +70,9 @@ def move_tables(lake: Location, move: Move, convert: ConvertState) -> list[str]:
         EltError: the store failed; calling this again goes on.
     """
     source, target = (lake.child(*place.split("/")) for place in (move.source, move.target))
-    table = _find_table(move, source, target)
+    table = refuse_move(lake, move)
     begun = table.move
     if begun is None:
-        _refuse_restored(table)
-        if source != target:
-            _refuse_occupied(target)
         table.set_move(move)
         reach(Failpoint.MOVE_BEGUN)
     if move.former != move.writer and not (begun and begun.has_new_writer):
@@ -79,9 +83,47 @@ def move_tables(lake: Location, move: Move, convert: ConvertState) -> list[str]:
         for suffix in (*SUFFIXES.values(), ""):
             _move_folder(source.add_suffix(suffix), target.add_suffix(suffix))
             reach(Failpoint.TABLE_MOVED)
-    moved = Table(target, move.writer)
-    moved.set_move(None)
+    Table(target, move.writer).set_move(None)
+    return list_moved_writers(lake, move)
+
+
+def refuse_move(lake: Location, move: Move) -> Table:
+    """Return the table that is to be moved, at the place where it is whole; refuse a move that cannot begin.
+
+    Raises:
+        ConfigError: as `move_tables`. Nothing was changed.
+    """
+    source, target = (lake.child(*place.split("/")) for place in (move.source, move.target))
+    table = _find_table(move, source, target)
+    if table.move is None:
+        _refuse_restored(table)
+        if source != target:
+            _refuse_occupied(target)
+    return table
+
+
+def list_moved_writers(lake: Location, move: Move) -> list[str]:
+    """Return the ids of a moved table's writers: the stream, or its partitions."""
+    moved = Table(lake.child(*move.target.split("/")), move.writer)
     return [writer for writer in moved.writers if _is_of(writer, move.writer)]
+
+
+def find_ended_move(table: Table) -> Move | None:
+    """Return the move whose end is the newest entry in the log of a table; None if that is anything else."""
+    if not table.exists:
+        return None
+    newest, former = (log.read(table.storage, table.version - age) for age in (0, 1))
+    if newest is None or former is None or list(list_moves(newest)) != [None]:
+        return None
+    return next(list_moves(former), None)
+
+
+def list_moves(entry: LogEntry) -> Iterator[Move | None]:
+    """Yield the move that each description of a table in an entry of its log says that it is in, or None."""
+    for action in entry.actions(files=False):
+        if metadata := action.get("metaData"):
+            text = (metadata.get("configuration") or {}).get(PROPERTY)
+            yield Move(**json.loads(text)) if text else None
 
 
 def _find_table(move: Move, source: Location, target: Location) -> Table:
@@ -168,6 +210,7 @@ def _convert(metadata: CommitMetadata, convert: ConvertState) -> CommitMetadata:
 def _move_folder(source: Location, target: Location) -> None:
     """Move all files of a table; files that are at the new place already are left there."""
     system, root = source.file_system()
+    _remove_iceberg(source)
     if next(list_files(source), None) is None:
         return
     _, end = target.file_system()
@@ -188,6 +231,17 @@ def _move_folder(source: Location, target: Location) -> None:
         _copy(system, root, end, part)
     reach(Failpoint.TABLE_COPIED)
     _remove_all(source)
+
+
+def _remove_iceberg(place: Location) -> None:
+    metadata = place.child(ICEBERG)
+    if place.is_object_store:
+        for name, _ in list(list_files(metadata)):
+            metadata.remover().delete_file(name)
+        return
+    system, root = metadata.file_system()
+    if system.get_file_info(root).type == pafs.FileType.Directory:
+        system.delete_dir(root)
 
 
 def _copy(system: Any, root: str, end: str, part: tuple[str, int]) -> None:

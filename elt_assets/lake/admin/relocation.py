@@ -32,8 +32,8 @@ from dataclasses import dataclass, field
 
 from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.failpoints import Failpoint, reach
-from elt_assets.lake.admin.moving import list_files, log_last
-from elt_assets.lake.admin.removal import ICEBERG, read_last_move, remove_folder
+from elt_assets.lake.admin.moving import ICEBERG, list_files, log_last
+from elt_assets.lake.admin.removal import read_last_move, remove_empty_folders, remove_folder
 from elt_assets.lake.delta.log import FOLDER as LOG
 from elt_assets.lake.delta.opening import is_table
 from elt_assets.lake.delta.rules import Move
@@ -64,13 +64,12 @@ class LakeContents:
     @property
     def order(self) -> list[str]:
         """The tables, companions after the tables of streams."""
-        return sorted(self.tables, key=lambda name: (self._is_companion(name), name))
+        return sorted(self.tables, key=lambda name: (self.main_of(name) != name, name))
 
-    def _is_companion(self, name: str) -> bool:
-        return any(
-            name.endswith(suffix) and name.removesuffix(suffix) in self.tables
-            for suffix in SUFFIXES.values()
-        )
+    def main_of(self, name: str) -> str:
+        """Return the table of whose stream a table is a companion; itself if it is none."""
+        mains = (name.removesuffix(suffix) for suffix in SUFFIXES.values() if name.endswith(suffix))
+        return next((main for main in mains if main in self.tables), name)
 
 
 def list_contents(root: Location) -> LakeContents:
@@ -112,6 +111,7 @@ def relocate(
     conditional_writes.require(target)
     contents = list_contents(source)
     waiting = [name for name in contents.order if not _is_relocated(source, target, name, command)]
+    _refuse_other_lake(source, target, contents)
     for name in waiting:
         copied = _copy_files(source.child(*name.split("/")), target.child(*name.split("/")))
         report(f"{name}: {copied:,} files copied")
@@ -160,6 +160,20 @@ def _is_relocated(source: Location, target: Location, name: str, command: str) -
             guidance=f"move it away, or choose another root; nothing was changed by `{command}`",
         )
     return False
+
+
+def _refuse_other_lake(source: Location, target: Location, contents: LakeContents) -> None:
+    """Refuse to begin a move to a root that has other tables: the next move would take them along."""
+    others = sorted(set(list_contents(target).tables) - set(contents.tables))
+    if others and not any(_find_move(source, name) for name in contents.order):
+        raise ConfigError(
+            f"{target} has {len(others)} tables of another lake, such as {target.child(others[0])}",
+            guidance=f"choose a folder of its own, such as {target.child('lake')}; nothing was changed",
+        )
+
+
+def _find_move(root: Location, name: str) -> Move | None:
+    return Table(root.child(*name.split("/")), _READER).move
 
 
 def _copy_files(source: Location, target: Location) -> int:
@@ -246,6 +260,15 @@ def _digest(place: Location, name: str) -> str:
     return digest.hexdigest()
 
 
+def find_target(source: Location) -> Location | None:
+    """Return the root to which a lake is being moved, or was moved; None if it is not."""
+    for name in list_contents(source).order:
+        move = _find_move(source, name)
+        if move is not None and move.is_of_lake:
+            return Location.parse(move.target.removesuffix(f"/{name}"))
+    return None
+
+
 def reopen(source: Location, *, report: Report) -> int:
     """Let syncs write to the tables of a lake again that were to be moved; return how many there are.
 
@@ -295,6 +318,8 @@ def remove_former(former: Location, lake: Location, *, report: Report) -> Sequen
         others += remove_folder(former.child(*name.split("/")))
         reach(Failpoint.TABLE_REMOVED)
         report(f"{name}: removed")
+    for name in contents.order:
+        remove_empty_folders(former, name.split("/"))
     return others
 
 

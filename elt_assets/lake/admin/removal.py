@@ -17,7 +17,7 @@ Test: `tests/lake/test_removal.py::test_a_removal_survives_a_kill_at_any_point`
 
 from __future__ import annotations
 
-import json
+import contextlib
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,19 +25,17 @@ from dataclasses import dataclass
 
 from elt_assets.errors import ConfigError
 from elt_assets.failpoints import Failpoint, reach
-from elt_assets.lake.admin.moving import list_files, log_last
+from elt_assets.lake.admin.moving import ICEBERG, list_files, list_moves, log_last
 from elt_assets.lake.delta.log import FOLDER as LOG
 from elt_assets.lake.delta.log import read
 from elt_assets.lake.delta.opening import is_table
-from elt_assets.lake.delta.rules import PROPERTY, Move
+from elt_assets.lake.delta.rules import Move
 from elt_assets.lake.delta.storage import DOCUMENTS, HIDDEN, VISIBLE, TableStorage
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.write.companions import SUFFIXES
 from elt_assets.lake.write.erasures import FOLDER as ERASURES
 from elt_assets.storage.location import Location
 
-ICEBERG = "_iceberg"
-"""The folder of Iceberg's metadata of a table."""
 _OWN = (LOG, VISIBLE, HIDDEN, DOCUMENTS, ICEBERG, ERASURES)
 """The folders of a table."""
 _KINDS = {DOCUMENTS: "documents", ERASURES: "erasures"}
@@ -109,11 +107,8 @@ def read_last_move(place: Location) -> tuple[int, Move] | None:
     names = [name for name, _ in list_files(place.child(LOG)) if _ENTRY.fullmatch(name)]
     version = max((int(name.partition(".")[0]) for name in names), default=-1)
     entry = read(TableStorage(place), version) if names else None
-    for action in () if entry is None else entry.actions(files=False):
-        configuration = (action.get("metaData") or {}).get("configuration") or {}
-        if text := configuration.get(PROPERTY):
-            return version, Move(**json.loads(text))
-    return None
+    moves = [] if entry is None else [move for move in list_moves(entry) if move is not None]
+    return (version, moves[0]) if moves else None
 
 
 def _begin(place: Location, writer: str, command: str) -> None:
@@ -151,6 +146,15 @@ def remove_folder(place: Location) -> list[str]:
         if place.path.is_dir():
             system.delete_dir(root)
     return [place.child(name).uri for name in others]
+
+
+def remove_empty_folders(lake: Location, levels: Sequence[str]) -> None:
+    """Remove the folders above a removed table in which nothing is left; a store has no folders."""
+    if lake.path is None:
+        return
+    for depth in range(len(levels) - 1, 0, -1):
+        with contextlib.suppress(OSError):  # there is something in it, or no such folder
+            lake.path.joinpath(*levels[:depth]).rmdir()
 
 
 def _delete(place: Location, names: Sequence[str], at_once: int) -> None:

@@ -110,6 +110,11 @@ class CommitMetadata:
         building = () if self.refresh is None else (*self.refresh.files, *self.refresh.tombstones)
         return (*self.tombstones, *building)
 
+    def list_new_hidden(self, before: CommitMetadata) -> list[DataFile]:
+        """Return the files of `hidden` that earlier metadata does not have."""
+        present = {file.path for file in before.hidden}
+        return [file for file in self.hidden if file.path not in present]
+
     @property
     def stands_for(self) -> str | None:
         """The name of the commit whose contents the table has."""
@@ -270,6 +275,13 @@ def newest_commit_by_writer(delta: Snapshot, storage: TableStorage) -> dict[str,
         if FORMER_WRITER in entry and entry[FORMER_WRITER] not in newest:
             continued.add(entry[FORMER_WRITER])
     return newest
+
+
+def list_undone_writers(delta: Snapshot, storage: TableStorage) -> list[str]:
+    """Return the writers of which a restore has undone every commit that the log has, by their `app_id`."""
+    present = {entry.get("elt.app") for entry in effective_commits(delta, storage)}
+    writers = (entry.get("elt.app") for entry in log.read_newest_first(delta))
+    return list(dict.fromkeys(app for app in writers if app and app not in present))
 
 
 def hidden_since(delta: Snapshot, storage: TableStorage, oldest: int) -> set[str]:

@@ -172,11 +172,21 @@ def refuse_overtaken(delta: Snapshot, app_id: str, sequence: int, basis: Basis) 
     _refuse_newer_sequence(delta, app_id, sequence)
     others = log.read_since(delta, basis.version)
     _refuse_restored(delta, others)
-    if any(ERASURE in entry for entry in others):
+    if _may_be_erased(delta, others, basis.version):
         raise ConcurrentSync(
             f"rows of the table {delta.table_uri} were erased during this run (`elt erase`)",
             guidance="this run wrote nothing more; the next run starts from the same state",
         )
+
+
+def _may_be_erased(delta: Snapshot, others: Sequence[Entry], basis: int) -> bool:
+    """Return whether rows were erased since a version, or the log does not tell: it begins after it.
+
+    An erasure cuts the log, and the entry that it leaves first may be that of a sync which came after it.
+    """
+    oldest = min((int(entry["version"]) for entry in others), default=basis + 1)
+    is_whole = oldest == basis + 1 or delta.version() == basis
+    return not is_whole or any(ERASURE in entry for entry in others)
 
 
 def refuse_retyped(delta: Snapshot, schema: t.StructType) -> None:
@@ -218,7 +228,7 @@ def reorganise(
 
     def write() -> None:
         refuse_unwritable(delta)
-        if any(ERASURE in entry for entry in log.read_since(delta, basis)):
+        if _may_be_erased(delta, log.read_since(delta, basis), basis):
             raise Superseded(
                 f"rows of the table {delta.table_uri} were erased while a commit was prepared",
                 guidance="nothing was published; run it again",

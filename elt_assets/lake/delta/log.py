@@ -7,8 +7,10 @@ The project reads the entries itself. `DeltaTable.history` holds Python's global
 store, so that one slow answer stops every thread of the process, and it counts versions down over entries
 without a commitInfo.
 
-The versions of a log are consecutive. An engine that cleans the log removes a prefix of it. So the entries
-that follow a present one, up to the first that is missing, are all entries up to the newest.
+The versions of a log are consecutive. An engine that cleans the log removes a prefix of it, and so does an
+erasure (`log_cut`). So the entries that follow a present one, up to the first that is missing, are all up to
+the newest. If the entry of a snapshot's own version is gone, nothing may follow it, although the table has
+newer versions (`is_cut`).
 
 First the entries: the metadata of each commit, and the files that it adds and removes. Then the checkpoints:
 what one says of a table besides its files, and when one is due. Only the columns of the protocol, the
@@ -141,8 +143,15 @@ def read_after(storage: TableStorage, version: int) -> Iterator[LogEntry]:
         yield entry
     if storage.location.is_object_store or not storage.exists(path_of(version + 2)):
         return
+    if version >= 0 and is_cut(storage, version):
+        return
     if not storage.exists(path_of(version + 1)):  # else other writers have just committed both
         raise damage(storage, version + 1, "is lost")
+
+
+def is_cut(storage: TableStorage, version: int) -> bool:
+    """Return whether the log does not have the entry of a version any more, whatever it has after it."""
+    return not storage.exists(path_of(version))
 
 
 def damage(

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import json
 import re
-import uuid
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,7 +31,7 @@ from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta import log
 from elt_assets.lake.delta.commit_metadata import newest_commit_by_writer
 from elt_assets.lake.delta.snapshot import Snapshot, open_with_files
-from elt_assets.lake.delta.storage import UNFINISHED, DataFile, TableStorage
+from elt_assets.lake.delta.storage import ALLOW_REMOVAL, UNFINISHED, DataFile, TableStorage
 
 _PARTS = "_sidecars"
 _VERSION = re.compile(r"(\d{20})\.")
@@ -61,7 +60,7 @@ def cut(delta: Snapshot, storage: TableStorage) -> int:
     if gone < len(stale):
         raise SystemFailure(
             f"{len(stale) - gone} old entries of the log of the table {storage.uri} could not be removed",
-            guidance="make the folder writable, and run the command again: it goes on",
+            guidance=f"{ALLOW_REMOVAL}, and run the command again: it goes on",
         )
     return gone
 
@@ -80,12 +79,7 @@ def _leave_out_removals(storage: TableStorage, version: int) -> None:
     sink = pa.BufferOutputStream()
     pq.write_table(rest, sink)
     content = sink.getvalue()
-    # An object of a store appears whole.
-    new = path if storage.location.is_object_store else f"{path}.{uuid.uuid4().hex}{UNFINISHED}"
-    with storage.system.open_output_stream(f"{storage.root}/{new}") as out:
-        out.write(content)
-    if new != path:
-        storage.system.move(f"{storage.root}/{new}", f"{storage.root}/{path}")
+    storage.replace_file(path, content)
     hint = {"version": version, "size": rest.num_rows, "sizeInBytes": content.size}
     storage.write_text(log.HINT, json.dumps(hint))
 

@@ -68,9 +68,8 @@ def load(location: Location, version: int | None = None) -> Snapshot:
         EltError: it cannot be opened.
     """
     storage = TableStorage(location)
-    snapshot = Snapshot.read(storage) if version is None else None
-    if snapshot is not None:
-        return snapshot
+    if version is None:
+        return Snapshot.newest(storage)
     return Snapshot.from_delta(open_with_files(storage, version), storage)
 
 

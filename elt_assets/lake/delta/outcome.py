@@ -17,6 +17,9 @@ So after every error the table is read again. What can happen, and what follows:
 - No commit has that version yet, after any other error: the error is raised. If a disk is full or read-only,
   nothing was published (NotPublished). In a store a request may still be on its way, so that is not certain.
 - The table cannot be read either: the outcome is unknown, and the error says so.
+- The version that was tried was free because an erasure has removed it from the log: such a commit would
+  count for nobody. So the snapshot is moved on before an attempt if the entry of its own version is gone, and
+  after an attempt it must still be there.
 
 Files are removed only after an error that proves that nothing was published (`NOTHING_PUBLISHED`). After any
 other error they stay until maintenance finds that no version names them. These errors prove it:
@@ -116,6 +119,8 @@ def publish_once(delta: Snapshot, name: str, write: Callable[[], object]) -> int
     refusals = 0
     for _ in range(ATTEMPTS):
         try:
+            delta.leave_removed_version()
+            was_fresh = delta.is_fresh
             write()
         except (DeltaError, OSError) as error:
             tried = int(delta.version())
@@ -129,11 +134,36 @@ def publish_once(delta: Snapshot, name: str, write: Callable[[], object]) -> int
         else:
             version = int(delta.version()) + 1
             delta.update_incremental()
+            _refuse_outdated(delta, name, version - 1, was_fresh=was_fresh)
         return version
     raise Superseded(
         f"a commit to the table {delta.table_uri} failed {ATTEMPTS} times: other runs committed first",
         guidance="nothing was published; run it again when fewer runs write to this table",
     )
+
+
+def _refuse_outdated(delta: Snapshot, name: str, basis: int, *, was_fresh: bool) -> None:
+    """Refuse a commit whose version was free because an erasure had just removed it from the log.
+
+    The entries go from the oldest one. So if that of the basis is there now, that of the commit was not
+    removed before. In a store, a commit soon after another one is not looked at.
+
+    Raises:
+        TransientError: it is unknown whether the commit took effect.
+    """
+    try:
+        if was_fresh or not log.is_cut(delta.storage, basis):
+            return
+        newest = Snapshot.newest(delta.storage)
+    except OSError:
+        return  # that it was cut in the same moment is less likely than that the commit counts
+    entries = log.read_newest_first(newest)
+    if not any(name in (entry.get(NAME), entry.get("elt.same_as")) for entry in entries):
+        raise TransientError(
+            f"rows of the table {delta.table_uri} were erased (`elt erase`) while a commit was made, and it "
+            "is unknown whether the commit took effect",
+            guidance="its files stay; the next run continues from the last commit",
+        )
 
 
 def _raise_unless_conflict(delta: Snapshot, error: Exception, refusals: int) -> None:

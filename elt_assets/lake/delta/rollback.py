@@ -69,8 +69,8 @@ class _Trace:
             self.tainted = (self.tainted - removed) | changes.added
 
 
-def version_of(delta: Snapshot, storage: TableStorage, app_id: str, name: str) -> int:
-    """Return the newest version with the contents of a writer's commit.
+def version_of(delta: Snapshot, storage: TableStorage, app_id: str, name: str | None) -> int:
+    """Return the newest version with the contents of a writer's commit; None: of none yet.
 
     That is the last compaction before the writer's next commit, if there is one: the files from before the
     compaction may have been removed.
@@ -78,16 +78,27 @@ def version_of(delta: Snapshot, storage: TableStorage, app_id: str, name: str) -
     Raises:
         SystemFailure: the log no longer contains the commit.
     """
-    compacted = None
+    compacted = oldest = None
     for entry in effective_commits(delta, storage):
+        oldest = int(entry["version"])
         if not is_commit_of(entry, app_id):
             if COMPACTION in entry and compacted is None:
-                compacted = int(entry["version"])
-        elif content_commit(entry) == name:
-            return int(entry["version"]) if compacted is None else compacted
+                compacted = oldest
+        elif _has_contents_of(entry, name):
+            return oldest if compacted is None else compacted
         else:
-            compacted = None
+            compacted = oldest = None
+    if (
+        name is None and oldest is not None
+    ):  # the first version, or that with which an erasure begins the log
+        return oldest
     raise _cannot_undo(delta, name)
+
+
+def _has_contents_of(entry: Entry, name: str | None) -> bool:
+    """Return whether a writer's contents after one of its commits are those of the named one; None: as
+    before its first one, as after a rollback to there and an erasure since."""
+    return entry.get("elt.same_as") == "" if name is None else content_commit(entry) == name
 
 
 def rollback(delta: Snapshot, storage: TableStorage, app_id: str, name: str | None) -> Rollback:
@@ -131,7 +142,7 @@ def _commits_after(
     """Return the effective commits after the named one, the newest first, and the metadata of that one."""
     entries: list[Entry] = []
     for entry in effective_commits(delta, storage):
-        if is_commit_of(entry, app_id) and name is not None and content_commit(entry) == name:
+        if is_commit_of(entry, app_id) and _has_contents_of(entry, name):
             return entries, metadata_of(storage, entry)
         entries.append(entry)
     if name is not None:

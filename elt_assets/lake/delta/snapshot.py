@@ -33,7 +33,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.table import ProtocolVersions
 from deltalake.transaction import AddAction, PostCommitHookProperties, RemoveAction
 
-from elt_assets.errors import ConfigError
+from elt_assets.errors import ConcurrentSync, ConfigError
 from elt_assets.lake.delta import log
 from elt_assets.lake.delta.log import MAX_ENTRIES, DamagedCheckpoint, Entry, LogEntry, OtherForm
 from elt_assets.lake.delta.storage import TableStorage
@@ -46,6 +46,7 @@ CONFLICT = "Failed to commit transaction: "
 of the same class are refusals."""
 _RECENT = 256
 """The number of newest commits whose metadata a snapshot keeps."""
+_FRESH_SECONDS = 5
 _ENGINE = f"delta-rs:py-{delta_version}"
 """The format of entries is that of delta-rs, so they name it as their engine."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -94,6 +95,7 @@ class Snapshot:
         self._bytes = 0
         self._new_entry: LogEntry | None = None
         self._delta = delta
+        self._moved_at = time.monotonic()
 
     @classmethod
     def from_delta(cls, delta: DeltaTable, storage: TableStorage) -> Snapshot:
@@ -114,6 +116,16 @@ class Snapshot:
             ),
             delta,
         )
+
+    @classmethod
+    def newest(cls, storage: TableStorage) -> Snapshot:
+        """Return the newest snapshot.
+
+        Raises:
+            TableNotFoundError: there is no table.
+            EltError: it cannot be opened.
+        """
+        return cls.read(storage) or cls.from_delta(open_with_files(storage, None), storage)
 
     @classmethod
     def read(cls, storage: TableStorage) -> Snapshot | None:
@@ -174,7 +186,16 @@ class Snapshot:
             with _explain_errors(self.storage, version):
                 self._delta.update_incremental()
         if self._delta is None or int(self._delta.version()) != version:
-            self._delta = open_with_files(self.storage, version)
+            try:
+                self._delta = open_with_files(self.storage, version)
+            except (TableNotFoundError, ConfigError) as error:
+                if log.find_checkpoint_version(self.storage) <= version:
+                    raise
+                raise ConcurrentSync(
+                    f"the table {self.table_uri} has no version {version} any more: rows of it were erased "
+                    "meanwhile (`elt erase`), or another engine cleaned its log",
+                    guidance="run it again: it begins with the newest version",
+                ) from error
         return self._delta
 
     def update_incremental(self) -> None:
@@ -187,8 +208,33 @@ class Snapshot:
             self._apply(entry)
             self._checkpoint_if_due()
             return
-        for entry in log.read_after(self.storage, self.version()):
+        before = self.version()
+        for entry in log.read_after(self.storage, before):
             self._apply(entry)
+        if self.version() == before and log.is_cut(self.storage, before):
+            self._reopen()
+
+    def leave_removed_version(self) -> None:
+        """Move on before a commit if the log begins after this version: the next one may seem to be free.
+
+        In a store, delta-rs reads the entry of this version in any case, unless it has done so before.
+        """
+        was_read = self._delta is not None and int(self._delta.version()) == self.version()
+        is_looked_at = was_read or not self.storage.location.is_object_store
+        if is_looked_at and log.is_cut(self.storage, self.version()):
+            self.update_incremental()
+
+    @property
+    def is_fresh(self) -> bool:
+        """Return whether the entry of this version was read from a store a moment ago."""
+        age = time.monotonic() - self._moved_at
+        return self.storage.location.is_object_store and age < _FRESH_SECONDS
+
+    def _reopen(self) -> None:
+        """Move to the newest version of a table whose log begins after this one, if there is a newer one."""
+        newest = Snapshot.newest(self.storage)
+        if newest.version() > self.version():
+            self.__dict__.update(newest.__dict__)
 
     def create_write_transaction(
         self,
@@ -253,6 +299,7 @@ class Snapshot:
             metadata=metadata,
             schema=schema,
         )
+        self._moved_at = time.monotonic()
         self._bytes += len(entry.text)
         self.recent[entry.version] = entry.info
         self.recent.pop(entry.version - _RECENT, None)

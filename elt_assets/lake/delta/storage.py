@@ -53,6 +53,10 @@ MAX_BYTES = 2 * TARGET_BYTES
 rewritten still fit into one file."""
 UNFINISHED = ".tmp"
 """Suffix of a file that is written before it gets its name."""
+ALLOW_REMOVAL = (
+    "let this user remove files there (in a store `s3:DeleteObject`, or what it calls that)"
+)
+"""What to do if a file cannot be removed."""
 _READERS = 8
 """Footers that are read at the same time: each may be a request to an object store."""
 _MAX_REFUSED = 3
@@ -180,11 +184,26 @@ class TableStorage:
 
     def write_text(self, path: str, text: str) -> None:
         """Write a text file by its path under the root; its folder is created."""
+        self._write(path, text.encode())
+
+    def replace_file(self, path: str, content: bytes) -> None:
+        """Write a file, whole or not at all, by its path under the root, also if there is one.
+
+        A kill may leave a second file beside it on a disk, whose name ends with `UNFINISHED`.
+        """
+        if self.location.is_object_store:  # an object appears whole
+            self._write(path, content)
+            return
+        new = f"{path.rpartition('/')[0]}/.{uuid.uuid4().hex}{UNFINISHED}"
+        self._write(new, content)
+        self.system.move(f"{self.root}/{new}", f"{self.root}/{path}")
+
+    def _write(self, path: str, content: bytes) -> None:
         target = f"{self.root}/{path}"
         if not self.location.is_object_store:
             self.system.create_dir(target.rpartition("/")[0])
         with self.system.open_output_stream(target) as sink:
-            sink.write(text.encode())
+            sink.write(content)
 
     def modification_time(self, path: str) -> int:
         """Return when a file under the root was written (epoch milliseconds)."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -34,6 +35,7 @@ from elt_assets.lake.delta.commit_metadata import (
     current_metadata,
     hidden_of,
     hidden_since,
+    list_undone_writers,
     metadata_of,
     newest_commit_by_writer,
     newest_writer,
@@ -59,6 +61,8 @@ from elt_assets.lake.worker.parquet import Output
 from elt_assets.lake.worker.statistics import MAX_BOUND_CHARS
 from elt_assets.storage.location import Location
 
+_WRITTEN_BY_ENGINES = re.compile(r"(_change_data/)?([^/=]+=[^/]*/)*[^/]+\.parquet")
+"""The paths at which engines of Delta write files of a table: in its root, or in folders of partitions."""
 _FILES = pa.schema({"path": pa.string(), "size_bytes": pa.int64(), "num_records": pa.int64()})
 Bounds = tuple[object, object]
 """The minimum and the maximum of a column in a file."""
@@ -571,6 +575,11 @@ class Table:
         """The `app_id` of each writer of the table, without those that another one continues."""
         return list(self._newest_commits())
 
+    @property
+    def undone_writers(self) -> list[str]:
+        """The `app_id` of each writer of which a restore has undone every commit."""
+        return [] if self._delta is None else list_undone_writers(self._delta, self.storage)
+
     def reorganise(self, change: TableChange, backfilled: Sequence[str] = ()) -> None:
         """Publish a compaction, which moves rows to other files. It has no state and no transaction.
 
@@ -590,11 +599,24 @@ class Table:
         Files that only older versions use are among them. Check the result with `find_needed`: a
         checkpoint of another engine omits removed files after `delta.deletedFileRetentionDuration`, so that
         files which are still needed may be among them too.
+
+        Files of others are not among them, for example those of a table in a folder below this one: a file is
+        of this table if it is in a folder of this project, if the log names it, or if it is where engines of
+        Delta write files.
         """
+        paths = self._list_unreferenced(retention, full=True)
+        foreign = (path for path in paths if not DataFile(path, 0, 0).is_own)
+        others = {path for path in foreign if not _WRITTEN_BY_ENGINES.fullmatch(path)}
+        if others:
+            others -= set(self._list_unreferenced(retention, full=False))
+        return [path for path in paths if path not in others]
+
+    def _list_unreferenced(self, retention: dt.timedelta, *, full: bool) -> list[str]:
+        """`full`: also files that the log does not name."""
         assert self._delta is not None
         hours = math.ceil(retention.total_seconds() / 3600)
         return self._delta.delta_table.vacuum(
-            retention_hours=hours, dry_run=True, enforce_retention_duration=False, full=True
+            retention_hours=hours, dry_run=True, enforce_retention_duration=False, full=full
         )
 
     def find_needed(self, oldest: dt.datetime) -> set[str]:
@@ -624,8 +646,8 @@ class Table:
         self.advance()
         return log_cut.cut(self._delta, self.storage)
 
-    def version_of(self, commit: str) -> int:
-        """Return the newest version with the contents of a commit of this `app_id`.
+    def version_of(self, commit: str | None) -> int:
+        """Return the newest version with the contents of a commit of this `app_id`; None: of none yet.
 
         Raises:
             SystemFailure: the log no longer contains the commit.

@@ -113,17 +113,21 @@ def split_all(
 
     A row without a key stays where it is.
     """
-    files = [*visible, *hidden]
-    is_small_table = (
-        sum(file.records for file in files) <= MAX_ROWS_UNSPLIT
-        and sum(file.size for file in files) <= TARGET_BYTES
-    )
-    if is_small_table and any(lacks_nulls(table, files, part) for part in record_parts(key)):
+    if is_merged_whole(table, [*visible, *hidden], key):
         return Split(visible, (), visible), Split(hidden, (), hidden)
     return (
         split(spark, table, visible, batch, key, schema),
         split(spark, table, hidden, batch, key, schema, HIDDEN),
     )
+
+
+def is_merged_whole(table: Table, files: Sequence[DataFile], key: Key) -> bool:
+    """Return whether files have so few rows that they are merged without being split, and all have a key."""
+    is_small_table = (
+        sum(file.records for file in files) <= MAX_ROWS_UNSPLIT
+        and sum(file.size for file in files) <= TARGET_BYTES
+    )
+    return is_small_table and any(lacks_nulls(table, files, part) for part in record_parts(key))
 
 
 def combine_small(spark: SparkSession, table: Table, files: Sequence[DataFile]) -> Split:
@@ -178,7 +182,7 @@ def split(
     """
     if not files or not batch.files:
         return Split()
-    candidates = _candidates(table, files, batch.files, key)
+    candidates = find_matching_files(table, files, batch.files, key)
     # Each task holds all keys of the batch in memory.
     too_many = batch.records > MAX_KEYS or batch.size > MAX_BATCH_BYTES
     if too_many or any(is_nested(schema, part) for part in key):
@@ -204,7 +208,7 @@ def take_out(
     """
     if not files or not batch.files:
         return Split()
-    groups = [[file] for file in _candidates(table, files, batch.files, key)]
+    groups = [[file] for file in find_matching_files(table, files, batch.files, key)]
     return _split_in_tasks(spark, table, groups, frozenset(), batch, key, kind, table.schema)
 
 
@@ -224,7 +228,7 @@ def find_candidates(
     return candidates
 
 
-def _candidates(
+def find_matching_files(
     table: Table, files: Sequence[DataFile], batch: Sequence[DataFile], key: Key
 ) -> list[DataFile]:
     """Return the files whose bounds do not exclude every row of the batch."""

@@ -214,10 +214,13 @@ def merge(
     finally:
         table.storage.discard([*visible.temporary, *hidden.temporary])
     assert results is not None  # no rows are missing
-    versions, ends = results
+    if results.is_same:
+        table.storage.discard([*visible.rest, *hidden.rest, *results.visible, *results.hidden])
+        return MergeResult(TableChange(), target.tombstones)
     tombstones_left = MergeTarget(target.tombstones).apply(TableChange(hidden.rest, hidden.taken))
     return MergeResult(
-        TableChange([*visible.rest, *versions], visible.taken), [*tombstones_left, *ends]
+        TableChange([*visible.rest, *results.visible], visible.taken),
+        [*tombstones_left, *results.hidden],
     )
 
 

@@ -44,7 +44,7 @@ from dataclasses import dataclass
 from functools import reduce
 from math import ceil
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.sql import Column as Expression
 from pyspark.sql import DataFrame, SparkSession
@@ -58,7 +58,14 @@ from elt_assets.lake.delta.row_counts import verify_or_discard
 from elt_assets.lake.delta.storage import HIDDEN, TARGET_BYTES, DataFile, TableChange
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.jobs import run_on_rows, run_tasks
-from elt_assets.lake.merge.file_splitting import Batch, Key, record_parts, split_all
+from elt_assets.lake.merge.file_splitting import (
+    Batch,
+    Key,
+    is_merged_whole,
+    record_parts,
+    split_all,
+)
+from elt_assets.lake.merge.unchanged import Reduced, content_of, leave_out_unchanged
 from elt_assets.lake.session import value_at
 from elt_assets.lake.worker.merge_task import (
     NOT_CONTINUED,
@@ -84,8 +91,18 @@ BYTES_PER_TASK = TARGET_BYTES
 MAX_TASKS = 2
 """The number of ranges up to which a task reads the files itself, and Spark does not sort."""
 
-WrittenFiles = tuple[list[DataFile], list[DataFile]]
-"""Files that readers see, and hidden files of rows that end a key."""
+
+class WrittenFiles(NamedTuple):
+    """The files of a merge. `visible`: those that readers see. `hidden`: those of rows that end a key.
+
+    `unchanged`: the number of rows of the batch that gave way to the same present rows. `is_same`: the rows
+    are those that were there before the merge.
+    """
+
+    visible: list[DataFile]
+    hidden: list[DataFile]
+    unchanged: int = 0
+    is_same: bool = False
 
 
 @dataclass(frozen=True)
@@ -106,6 +123,8 @@ class Ordering:
     # Whether the rows of the batch have the ids that they got when they arrived, and not newer ones than the
     # present rows. The ids of all syncs sort in the order of arrival.
     is_replay: bool = False
+    # Whether a row gives way to the present row of its key if that has the same content (`unchanged`).
+    keeps_unchanged: bool = False
 
 
 def merge_in_tasks(
@@ -149,12 +168,16 @@ def merge_in_tasks(
     if len(merged) < len(results):
         inputs.table.storage.discard(files)
         return None
-    rows_read, rows_written = (sum(result[count] for result in merged) for count in (2, 3))
+    rows_read, rows_written, of_batch, unchanged = (
+        sum(result[count] for result in merged) for count in (2, 3, 4, 5)
+    )
     expected = inputs.batch.records + inputs.matching.records
     verify_or_discard(inputs.table, expected, rows_read, "rows read by a merge", files)
     rows_of_files = sum(file.records for file in files)
     verify_or_discard(inputs.table, rows_written, rows_of_files, "rows written", files)
-    return visible, hidden
+    # The rows of a replay do not count as those of a batch.
+    is_same = by.keeps_unchanged and not of_batch and rows_written == inputs.matching.records
+    return WrittenFiles(visible, hidden, unchanged, is_same)
 
 
 def task_count(inputs: MergeInputs) -> int:
@@ -179,7 +202,13 @@ def _describe_job(
         metadata_columns.OWN_REASON,
     )
     rules = Rules(
-        by.key, record_parts(by.key), by.cursor, metadata_columns.RAW_ID, markers, validity
+        by.key,
+        record_parts(by.key),
+        by.cursor,
+        metadata_columns.RAW_ID,
+        markers,
+        validity,
+        content_of(schema) if by.keeps_unchanged and validity is None else (),
     )
     return MergeJob(
         files=[
@@ -236,10 +265,14 @@ class MergeTarget:
 
 @dataclass(frozen=True)
 class MergeResult:
-    """The result of a merge: a change of the target's files, and all its tombstones after it."""
+    """The result of a merge: a change of the target's files, and all its tombstones after it.
+
+    `unchanged`: the number of rows of the batch that the target had already.
+    """
 
     change: TableChange
     tombstones: Sequence[DataFile]
+    unchanged: int = 0
 
 
 def merge_latest(
@@ -258,22 +291,32 @@ def merge_latest(
     Raises:
         SystemFailure: rows were lost in the merge; nothing may be committed.
     """
-    if not batch.files:
-        return MergeResult(TableChange(), target.tombstones)
+    reduced = Reduced(batch)
+    if by.keeps_unchanged and not is_merged_whole(
+        table, [*target.files, *target.tombstones], by.key
+    ):
+        reduced = leave_out_unchanged(spark, table, target.files, batch, by.key, schema)
+    if not reduced.batch.files:
+        return MergeResult(TableChange(), target.tombstones, reduced.rows)
     visible, hidden = split_all(
-        spark, table, target.files, target.tombstones, batch, by.key, schema
+        spark, table, target.files, target.tombstones, reduced.batch, by.key, schema
     )
     matching = Batch(table, [*visible.matching, *hidden.matching])
     try:
-        inputs = MergeInputs(table, batch, matching)
+        inputs = MergeInputs(table, reduced.batch, matching)
         merged = merge_in_tasks(spark, inputs, by, schema)
     finally:
-        table.storage.discard([*visible.temporary, *hidden.temporary])
+        table.storage.discard([*visible.temporary, *hidden.temporary, *reduced.temporary])
     assert merged is not None  # only a history can lack rows
-    files, tombstones = merged
+    unchanged = reduced.rows + merged.unchanged
+    if merged.is_same:
+        table.storage.discard([*visible.rest, *hidden.rest, *merged.visible, *merged.hidden])
+        return MergeResult(TableChange(), target.tombstones, unchanged)
     tombstones_left = MergeTarget(target.tombstones).apply(TableChange(hidden.rest, hidden.taken))
     return MergeResult(
-        TableChange([*visible.rest, *files], visible.taken), [*tombstones_left, *tombstones]
+        TableChange([*visible.rest, *merged.visible], visible.taken),
+        [*tombstones_left, *merged.hidden],
+        unchanged,
     )
 
 

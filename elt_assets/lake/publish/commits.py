@@ -66,6 +66,12 @@ def _normalize(uri: str) -> str:
     return re.sub(r"^file:/+", "file:///", uri).rstrip("/")
 
 
+def is_published_of(iceberg: Table, table: LakeTable) -> bool:
+    """Return whether an Iceberg table was made here, of a table at its place."""
+    is_there = _normalize(iceberg.location()) == root_uri(table.location)
+    return DELTA_ID in iceberg.properties and is_there
+
+
 def refuse_foreign(iceberg: Table, table: LakeTable) -> None:
     """Refuse an Iceberg table that is not as a publication of the table left it.
 

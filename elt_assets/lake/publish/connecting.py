@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 from urllib.parse import urlsplit
 
 from pyiceberg import exceptions as errors
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import AVAILABLE_CATALOGS, Catalog, CatalogType
 from pyiceberg.exceptions import NotInstalledError
+from pyiceberg.table import Table
 from requests import RequestException
 
 from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientError
@@ -30,6 +32,10 @@ NAME = "elt"
 """The name of the catalog if the settings have none. Catalogs in databases store it beside each table."""
 _WHERE = "the setting `iceberg.catalog`"
 _REST = "elt_assets.lake.publish.rest_catalog.TimedRestCatalog"
+_CLASS = "py-catalog-impl"
+"""Property that names the class of a catalog, as pyiceberg has it."""
+_AT_A_URI = ("rest", "hive", "sql")
+"""Types of catalogs that are at a `uri`."""
 CONNECT_SECONDS = 10
 """Time limit for a connection to a catalog or a store."""
 _S3: Mapping[str, str] = {
@@ -78,11 +84,8 @@ def open_catalog(settings: IcebergSettings, lake: Location) -> OpenCatalog:
     name = str(properties.pop("name", NAME))
     kind = find_kind(properties)
     _refuse_own_files_only(properties)
-    if kind == "rest" and "py-catalog-impl" not in properties:
-        properties["py-catalog-impl"] = _REST
-        properties.pop("type", None)
     try:
-        catalog = load_catalog(name, **{**store_properties(lake), **properties})
+        catalog = _connect(name, kind, {**store_properties(lake), **properties})
     except NotInstalledError as error:
         raise ConfigError(
             f"a library of the catalog is missing: {first_line(error)}",
@@ -92,6 +95,83 @@ def open_catalog(settings: IcebergSettings, lake: Location) -> OpenCatalog:
     except Exception as error:  # noqa: BLE001 - of any catalog
         raise explain(error, "the catalog was opened", mask) from None
     return OpenCatalog(catalog, kind, mask)
+
+
+def _connect(name: str, kind: str, properties: Mapping[str, Any]) -> Catalog:
+    """Return the catalog of these properties, and of no others.
+
+    pyiceberg's `load_catalog` adds what `.pyiceberg.yaml` and the variables `PYICEBERG_CATALOG__…` say of a
+    catalog of this name. That may be another catalog: the file is that of all programs of a user.
+
+    Raises:
+        ConfigError: a property is missing, or there is no such type of catalog.
+    """
+    path = str(properties.get(_CLASS, _REST if kind == "rest" else ""))
+    if _CLASS not in properties and kind in _AT_A_URI and "uri" not in properties:
+        raise ConfigError(
+            f"{_WHERE} has no `uri`",
+            guidance="write it there: what `.pyiceberg.yaml` and variables (PYICEBERG_CATALOG__…) say of "
+            "catalogs is not used",
+        )
+    if path:
+        module, _, attribute = path.rpartition(".")
+        made: Catalog = getattr(import_module(module), attribute)(name, **properties)
+        return made
+    types = [catalog_type.value for catalog_type in CatalogType]
+    if kind not in types:
+        raise ConfigError(
+            f"{_WHERE} has the `type` {kind!r}, which pyiceberg does not know",
+            guidance=f"write one of {', '.join(types)}",
+        )
+    return AVAILABLE_CATALOGS[CatalogType(kind)](name, dict(properties))
+
+
+class LostMetadata(ConfigError):
+    """The catalog has a table whose metadata file does not exist."""
+
+
+class TakenName(ConfigError):
+    """The catalog has something by the name of a table that is no Iceberg table."""
+
+
+def find_table(opened: OpenCatalog, identifier: tuple[str, ...], connection: str) -> Table | None:
+    """Return the Iceberg table of a name; None if there is none.
+
+    Args:
+        connection: the connection of the table, for the error.
+
+    Raises:
+        LostMetadata: its metadata is not there.
+        TakenName: the name is that of something else.
+    """
+    name = ".".join(identifier)
+    try:
+        return opened.catalog.load_table(identifier)
+    except (errors.NoSuchIcebergTableError, errors.NoSuchPropertyException) as error:
+        raise refuse_taken(name, first_line(error)) from None
+    except (errors.NoSuchTableError, errors.NoSuchNamespaceError):
+        return None
+    except FileNotFoundError as error:
+        raise LostMetadata(
+            f"the catalog has the Iceberg table {name}, and its metadata is gone: {first_line(error)}",
+            guidance=f"if its folder was moved away, `elt publish {connection} --replace` (with "
+            "the name of the stream) starts a new one; or restore the folder",
+        ) from error
+    except ValueError as error:
+        if not str(error).startswith("Glue table is missing"):  # a view without any parameter
+            raise
+        raise refuse_taken(name, first_line(error)) from None
+
+
+def refuse_taken(name: str, reason: str) -> TakenName:
+    """Return the error for a name that is not that of an Iceberg table."""
+    return TakenName(
+        f"the catalog has {name}, which is no Iceberg table ({reason}): it is a view, or a table of another "
+        "format, and was not changed",
+        guidance="publish under another name (`namespace` of [tool.elt.iceberg], `table` of the stream), or "
+        "remove it with the engine that made it. An entry of [tool.elt.catalog] in the same Glue or Hive has "
+        "that name too: give it another `database`",
+    )
 
 
 def store_properties(lake: Location) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from elt_assets.lake.publish.followers import (
 )
 from elt_assets.lake.publish.glue import GlueCatalog
 from elt_assets.lake.publish.hive import HiveCatalog
-from elt_assets.lake.publish.names import catalog_name, namespace_levels
+from elt_assets.lake.publish.names import RefusedTable, catalog_name, namespace_levels
 from elt_assets.lake.publish.registration import (
     Catalog,
     EntryName,
@@ -137,12 +137,15 @@ class CatalogEntries:
             raise
         return problem
 
-    def drop(self, table: LakeTable) -> None:
-        # A dead letter may have an entry of a time when dead letters were registered.
-        name = entry_name(self._settings, replace(table, companion=None))
-        if name is not None:
-            self._registered.pop(table.location.uri, None)
-            unregister(self._catalog, name, self._place(table.location))
+    def drop(self, table: LakeTable) -> bool:
+        try:
+            # A dead letter may have an entry of a time when dead letters were registered.
+            name = entry_name(self._settings, replace(table, companion=None))
+            place = self._place(table.location)
+        except RefusedTable:
+            return False
+        self._registered.pop(table.location.uri, None)
+        return name is not None and unregister(self._catalog, name, place)
 
     def metadata(self, table: LakeTable) -> Mapping[str, Any]:
         registration = self._registered.get(table.location.uri)
@@ -171,7 +174,7 @@ class CatalogEntries:
         if isinstance(self._settings, HiveSettings) and location.scheme == "s3":
             return f"{self._settings.s3_scheme}{uri.removeprefix('s3')}"
         if isinstance(self._settings, GlueSettings) and location.scheme != "s3":
-            raise ConfigError(
+            raise RefusedTable(
                 f"Glue is a catalog of tables in S3, and the table is at {location}",
                 guidance="set a `lake` in S3, or another `type` in [tool.elt.catalog]",
             )

@@ -55,8 +55,10 @@ def expire_snapshots(iceberg: Table, delta: Snapshot, retention: dt.timedelta) -
     reach(Failpoint.SNAPSHOTS_EXPIRED)
     after, storage = iceberg.catalog.load_table(iceberg.name()), delta.storage
     named = list_named(after)
-    removed = remove_metadata(after, storage, named, unneeded, older_than=present_time - retention)
-    return Expiry(removed, _list_other_folders(after))
+    removed, left = remove_metadata(
+        after, storage, named, unneeded, older_than=present_time - retention
+    )
+    return Expiry(removed, _list_other_folders(after), left)
 
 
 def _oldest_version(delta: Snapshot, since: dt.datetime) -> int:

@@ -81,11 +81,14 @@ class Follower(Protocol):
             EltError: it could not be; a later call tries again.
         """
 
-    def drop(self, table: LakeTable) -> None:
-        """Remove a table from the place; do nothing if it is not there.
+    def drop(self, table: LakeTable) -> bool:
+        """Remove a table from the place, and return whether it was there.
+
+        What others have by its name is not the table, and stays. A place that refuses the name, or the place
+        of the table, does not have it.
 
         Raises:
-            EltError: it could not be removed, or is another program's.
+            EltError: it could not be removed, or another program has changed it.
         """
 
     def metadata(self, table: LakeTable) -> Mapping[str, Any]:
@@ -112,6 +115,8 @@ class Expiry:
     """The number of removed metadata files."""
     other_folders: tuple[str, ...] = ()
     """Folders below the table's root, each with a slash at its end, in which a catalog has its own files."""
+    left: int = 0
+    """The number of metadata files that could not be removed."""
 
 
 class IcebergPublisher(Follower, Protocol):

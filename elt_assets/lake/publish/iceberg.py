@@ -39,8 +39,6 @@ from typing import Any
 
 from pyiceberg.exceptions import (
     CommitFailedException,
-    NoSuchNamespaceError,
-    NoSuchTableError,
     TableAlreadyExistsError,
 )
 from pyiceberg.partitioning import PartitionSpec
@@ -49,7 +47,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot as IcebergSnapshot
 from pyiceberg.table.update import SetPropertiesUpdate
 
-from elt_assets.errors import ConcurrentSync, ConfigError
+from elt_assets.errors import ConcurrentSync
 from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta import attachments, log, opening
 from elt_assets.lake.delta.log import LogEntry
@@ -60,6 +58,7 @@ from elt_assets.lake.publish.commits import (
     DELTA_ID,
     VERSION,
     commit,
+    is_published_of,
     list_outdated,
     refuse_foreign,
     remove_snapshots,
@@ -67,7 +66,15 @@ from elt_assets.lake.publish.commits import (
     schema_updates,
     snapshot_updates,
 )
-from elt_assets.lake.publish.connecting import OpenCatalog, explain, open_catalog
+from elt_assets.lake.publish.connecting import (
+    LostMetadata,
+    OpenCatalog,
+    TakenName,
+    explain,
+    find_table,
+    open_catalog,
+    refuse_taken,
+)
 from elt_assets.lake.publish.data_files import (
     FileChanges,
     FileMaker,
@@ -90,7 +97,7 @@ from elt_assets.lake.publish.manifests import (
     list_live_files,
     write_snapshot,
 )
-from elt_assets.lake.publish.names import iceberg_identifier
+from elt_assets.lake.publish.names import RefusedTable, iceberg_identifier
 from elt_assets.lake.publish.schemas import make_name_mapping, make_schema, make_spec
 from elt_assets.lake.write.companions import DEAD_LETTER
 from elt_assets.machine_faults import first_line
@@ -117,10 +124,6 @@ _FIXED: Mapping[str, str] = {
 }
 """Properties of each table."""
 _log = logging.getLogger(__name__)
-
-
-class LostMetadata(ConfigError):
-    """The catalog has a table whose metadata file does not exist."""
 
 
 class Publisher:
@@ -202,15 +205,25 @@ class Publisher:
             return None
         return _describe(iceberg, int(delta.version()))
 
-    def drop(self, table: LakeTable) -> None:
+    def drop(self, table: LakeTable) -> bool:
         """Remove a table from the catalog, and its Iceberg metadata; its data files stay.
 
+        Returns:
+            whether the catalog had it, and not another table by its name.
+
         Raises:
-            EltError: the catalog cannot be asked, or the Iceberg table is another program's.
+            EltError: the catalog cannot be asked, or another program has changed the Iceberg table.
         """
-        iceberg = self.load(table)
         with self._explain_errors(table):
+            try:
+                iceberg = self._load(table)
+            except (RefusedTable, TakenName):  # so nothing is published
+                return False
+            if iceberg is None or not is_published_of(iceberg, table):
+                return False
+            refuse_foreign(iceberg, table)
             self._remove(table, iceberg)
+            return True
 
     def expire(self, table: LakeTable, retention: dt.timedelta) -> Expiry:
         """Publish a table, and remove its snapshots that a vacuum with a retention would break.
@@ -257,18 +270,7 @@ class Publisher:
         return self._opened
 
     def _load(self, table: LakeTable) -> Table | None:
-        identifier = self.identifier(table)
-        try:
-            return self._open(table).catalog.load_table(identifier)
-        except (NoSuchTableError, NoSuchNamespaceError):
-            return None
-        except FileNotFoundError as error:
-            raise LostMetadata(
-                f"the catalog has the Iceberg table {'.'.join(identifier)}, and its metadata is gone: "
-                f"{first_line(error)}",
-                guidance=f"if its folder was moved away, `elt publish {table.connection} --replace` (with "
-                "the name of the stream) starts a new one; or restore the folder",
-            ) from error
+        return find_table(self._open(table), self.identifier(table), table.connection)
 
     def _read_delta(self, location: Location) -> Snapshot | None:
         """Return the newest version of a Delta table; None if there is none."""
@@ -320,17 +322,22 @@ class Publisher:
             catalog.create_namespace_if_not_exists(identifier[:depth])
         root = root_uri(table.location)
         schema = make_schema(spark_schema(delta), None, table.texts)
-        created = catalog.create_table(
-            identifier,
-            schema,
-            location=root,
-            partition_spec=make_spec(schema, delta.metadata().partition_columns, None),
-            properties={
-                **_FIXED,
-                "write.metadata.path": f"{root}/{FOLDER}",
-                DELTA_ID: delta.metadata().id,
-            },
-        )
+        try:
+            created = catalog.create_table(
+                identifier,
+                schema,
+                location=root,
+                partition_spec=make_spec(schema, delta.metadata().partition_columns, None),
+                properties={
+                    **_FIXED,
+                    "write.metadata.path": f"{root}/{FOLDER}",
+                    DELTA_ID: delta.metadata().id,
+                },
+            )
+        except TableAlreadyExistsError as error:
+            if self._load(table) is None:
+                raise refuse_taken(".".join(identifier), first_line(error)) from None
+            raise  # another publisher was first
         reach(Failpoint.ICEBERG_CREATED)
         return created
 

@@ -56,12 +56,15 @@ def remove_metadata(
     unneeded: Collection[str] = (),
     *,
     older_than: dt.datetime | None = None,
-) -> int:
-    """Remove a table's own metadata files but those named, and return their number.
+) -> tuple[int, int]:
+    """Remove a table's own metadata files but those named.
 
     Args:
         unneeded: files that are removed whatever their age.
         older_than: other files that were written later stay too: a publication may be writing them.
+
+    Returns:
+        how many are gone, and how many could not be removed.
     """
     names = [
         name
@@ -73,7 +76,8 @@ def remove_metadata(
             or _read_time(storage, name) < older_than.timestamp() * 1000
         )
     ]
-    return storage.discard(DataFile(f"{FOLDER}/{name}", 0, 0) for name in names)
+    gone = storage.discard(DataFile(f"{FOLDER}/{name}", 0, 0) for name in names)
+    return gone, len(names) - gone
 
 
 def _read_time(storage: TableStorage, name: str) -> int:

@@ -9,7 +9,9 @@ written over its manifests and blocks:
 1. A manifest has at most `MAX_ENTRIES` entries, in one block.
 2. A manifest that has none of the removed files is kept as it is. Whether it has one is found by the file's
    path in its decompressed block, without decoding entries. Only the manifests that have one are rewritten.
-3. Manifests with few files are combined when there are `MAX_SMALL` of them: each commit adds one.
+3. The removed files are in a manifest of their own, which the next snapshot does not name: so the bounds of
+   their rows do not stay (`lake.admin.erasure`). One that has both is written again.
+4. Manifests with few files are combined when there are `MAX_SMALL` of them: each commit adds one.
 
 A removed file that the table does not have is an error (`UnknownFiles`): then the table is not what the log
 says it is, and the caller compares both lists of files.
@@ -113,44 +115,45 @@ class _SnapshotWriter:
         self._has_removed = False
 
     def remove(self, removed: Collection[str]) -> list[ManifestFile]:
-        """Return the manifests of the files that stay; those that had removed files are written again."""
-        manifests, missing = list[ManifestFile](), set(removed)
+        """Return the manifests of the files that stay, and of those that are removed."""
+        manifests, missing, gone = list[ManifestFile](), set(removed), list[ManifestEntry]()
         self._has_removed = bool(removed)
         present = [] if self._parent is None else self._parent.manifests(self._io)
         for manifest in present:
             if not (manifest.has_added_files() or manifest.has_existing_files()):
                 continue  # only entries of files that an earlier snapshot removed
-            if not missing or not _may_have(self._io, manifest, missing):
+            is_mixed = bool(manifest.deleted_files_count)
+            if not is_mixed and not (missing and _may_have(self._io, manifest, missing)):
                 manifests.append(manifest)
                 continue
             entries = manifest.fetch_manifest_entry(self._io)
-            gone = {entry.data_file.file_path for entry in entries} & missing
-            if not gone:
+            paths = {entry.data_file.file_path for entry in entries} & missing
+            if not is_mixed and not paths:
                 manifests.append(manifest)
                 continue
-            missing -= gone
-            manifests += self._rewrite(manifest, entries, gone)
+            missing -= paths
+            rest = [entry for entry in entries if entry.data_file.file_path not in paths]
+            manifests += self._write_entries(rest, manifest.partition_spec_id)
+            former = [entry for entry in entries if entry.data_file.file_path in paths]
+            for entry in former:
+                self._figures.remove_file(entry.data_file)
+            # A former partition field may have lost its column, without which its values have no type.
+            gone += former if manifest.partition_spec_id == self._spec.spec_id else []
         if missing:
             raise UnknownFiles(f"{len(missing)} files, such as {min(missing)}")
-        return manifests
+        return [*manifests, *self._write_entries(gone, self._spec.spec_id, is_gone=True)]
 
-    def _rewrite(
-        self, manifest: ManifestFile, entries: Sequence[ManifestEntry], gone: Collection[str]
+    def _write_entries(
+        self, entries: Iterable[ManifestEntry], spec: int, *, is_gone: bool = False
     ) -> list[ManifestFile]:
-        """Write the entries of a manifest again, with those of some files as removed."""
-        for entry in entries:
-            if entry.data_file.file_path in gone:
-                self._figures.remove_file(entry.data_file)
-        # A former partition field may have lost its column, without which its values have no type.
-        is_current = manifest.partition_spec_id == self._spec.spec_id
-        remaining = [e for e in entries if is_current or e.data_file.file_path not in gone]
-        if not remaining:
-            return []
-        with self._open(self._specs[manifest.partition_spec_id]) as writer:
-            for entry in remaining:
-                is_gone = entry.data_file.file_path in gone
-                (writer.delete if is_gone else writer.existing)(entry)
-        return [writer.to_manifest_file()]
+        """Write entries that the table had to new manifests: as those of files that stay, or are removed."""
+        manifests = []
+        for chunk in _chunks(entries, MAX_ENTRIES):
+            with self._open(self._specs[spec]) as writer:
+                for entry in chunk:
+                    (writer.delete if is_gone else writer.existing)(entry)
+            manifests.append(writer.to_manifest_file())
+        return manifests
 
     def add(self, files: Iterable[DataFile]) -> list[ManifestFile]:
         """Write manifests of new files."""
@@ -176,12 +179,7 @@ class _SnapshotWriter:
         if len(small) < MAX_SMALL:
             return list(manifests)
         entries = chain.from_iterable(m.fetch_manifest_entry(self._io) for m in small)
-        combined = []
-        for chunk in _chunks(entries, MAX_ENTRIES):
-            with self._open(self._spec) as writer:
-                for entry in chunk:
-                    writer.existing(entry)
-            combined.append(writer.to_manifest_file())
+        combined = self._write_entries(entries, self._spec.spec_id)
         return [*combined, *(m for m in manifests if m not in small)]
 
     def _is_small(self, manifest: ManifestFile) -> bool:

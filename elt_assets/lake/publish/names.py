@@ -22,6 +22,10 @@ _VARIABLES = ("connection", "namespace")
 _TRIMMED = "_- "
 
 
+class RefusedTable(ConfigError):
+    """A catalog cannot have a table, because of its name or of its place; so it has none."""
+
+
 @dataclass(frozen=True)
 class NameRules:
     """What one kind of catalog accepts as the name of a namespace or a table."""
@@ -119,7 +123,7 @@ def catalog_name(kind: str, name: str, what: str) -> str:
         reason = "the word is reserved there"
     else:
         return folded
-    raise ConfigError(
+    raise RefusedTable(
         f"{rules.catalog} refuses the name {name!r} of {what}: {reason}",
         guidance="write another name: `table` of the stream, or `prefix` of the connection, for a table; the "
         "template of the namespace in [tool.elt] for a namespace; or leave the table out there",
@@ -156,7 +160,7 @@ def namespace_levels(
     levels = [level for level in levels if level] or ["default"]
     rules = rules_of(kind)
     if len(levels) > 1 and not rules.has_levels:
-        raise ConfigError(
+        raise RefusedTable(
             f"{rules.catalog} has namespaces of one level, and that of {what} has {len(levels)}: "
             f"{'.'.join(levels)}",
             guidance="write a template without dots",

@@ -16,13 +16,16 @@ Test: `tests/lake/publishing/test_publish_schemas.py`
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from itertools import count
+from typing import Any
 
 from pyiceberg.exceptions import ResolveError
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema, promote
 from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.name_mapping import MappedField
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import (
     BinaryType,
@@ -68,6 +71,9 @@ _ONLY_IN_FILES = (*(field.name for field in HIDDEN_FIELDS), *DELETE_MARKERS)
 """Columns that files may have although the table does not: of a history, and of a table that is frozen."""
 _FIRST_UNUSED = 2_000_000_000
 """The first of the ids of these columns. Iceberg's own reserved ids begin above 2,147,483,000."""
+_AVRO_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NOT_AVRO = re.compile(r"[^A-Za-z0-9_]")
+"""Matches a character that is in no name of Avro."""
 _UNORDERED = (DoubleType, FloatType)
 """Types that cannot be those of identifier fields."""
 
@@ -94,7 +100,7 @@ def make_schema(
     )
     fields = {field.name: field for field in struct.fields}
     keys = [fields[name] for name in texts.key if name in fields]
-    is_identifying = bool(keys) and all(
+    is_identifying = 0 < len(keys) == len(texts.key) and all(
         field.required and not isinstance(field.field_type, _UNORDERED) for field in keys
     )
     made = Schema(
@@ -127,21 +133,52 @@ def make_name_mapping(schema: Schema) -> str:
     more = [
         {"field-id": _FIRST_UNUSED + number, "names": [name]} for number, name in enumerate(others)
     ]
-    return json.dumps([*(field.model_dump(by_alias=True) for field in own), *more])
+    return json.dumps([*_map_fields(schema.as_struct(), own), *more])
+
+
+def _map_fields(struct: StructType, mapped: Sequence[MappedField]) -> list[dict[str, Any]]:
+    return [
+        _map_field(field.field_type, inner)
+        for field, inner in zip(struct.fields, mapped, strict=True)
+    ]
+
+
+def _map_field(kind: IcebergType, mapped: MappedField) -> dict[str, Any]:
+    """Return the mapping of a field and what is below it, as JSON.
+
+    Of a map, the key and the value are named twice: DuckDB looks for them below the group of the entries, as
+    they are in a file, and pyiceberg does not.
+    """
+    mapping: dict[str, Any] = {"field-id": mapped.field_id, "names": mapped.names}
+    if isinstance(kind, StructType):
+        return {**mapping, "fields": _map_fields(kind, mapped.fields)}
+    if isinstance(kind, ListType):
+        return {**mapping, "fields": [_map_field(kind.element_type, mapped.fields[0])]}
+    if isinstance(kind, MapType):
+        types = (kind.key_type, kind.value_type)
+        pair = [_map_field(*part) for part in zip(types, mapped.fields, strict=True)]
+        return {**mapping, "fields": [*pair, {"names": ["entries", "key_value"], "fields": pair}]}
+    return mapping
 
 
 def make_spec(
     schema: Schema, partition_by: Sequence[str], present: TableMetadata | None
 ) -> PartitionSpec:
-    """Return the partition fields of a table: the values of its partition columns as they are."""
+    """Return the partition fields of a table: the values of its partition columns as they are.
+
+    Manifests are Avro files, whose fields have these names. Where a column's name is none of Avro (it has a
+    letter with an accent, for example), its partition field has another one: readers refuse the file, and
+    DuckDB ends the process.
+    """
     specs = [] if present is None else list(present.partition_specs)
     ids = {(f.source_id, f.name): f.field_id for spec in specs for f in spec.fields}
     last = max([PARTITION_FIELD_ID_START - 1, *ids.values()])
     if present is not None:
         last = max(last, present.last_partition_id or 0)
-    numbers, fields = count(last + 1), []
-    for name in partition_by:
-        source = schema.find_field(name).field_id
+    numbers, fields = count(last + 1), list[PartitionField]()
+    for column in partition_by:
+        source = schema.find_field(column).field_id
+        name = _name_field(column, [*schema.column_names, *(field.name for field in fields)])
         number = ids.get((source, name)) or next(numbers)
         fields.append(PartitionField(source, number, IdentityTransform(), name))
     former = [] if present is None else [present.spec(), *specs]
@@ -149,6 +186,21 @@ def make_spec(
         if list(spec.fields) == fields:
             return spec
     return PartitionSpec(*fields, spec_id=1 + max((spec.spec_id for spec in specs), default=-1))
+
+
+def _name_field(column: str, taken: Collection[str]) -> str:
+    """Return the name of the partition field of a column: the column's, if Avro accepts it.
+
+    Args:
+        taken: the names of all columns, of which Iceberg permits only the field's own, and of other fields.
+    """
+    if _AVRO_NAME.fullmatch(column):
+        return column
+    name = _NOT_AVRO.sub(lambda match: f"_x{ord(match[0]):X}", f"p_{column}")
+    others = {other.casefold() for other in taken}
+    while name.casefold() in others:
+        name += "_"
+    return name
 
 
 class _Numbers:

@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from elt_assets.errors import ConfigError
-from elt_assets.lake.read.scans import RowScan, ScanDataset
+from elt_assets.lake.read.scans import RowScan, open_dataset
 
 SPARK_FRAME = "pyspark.sql.DataFrame"
 
@@ -86,7 +86,7 @@ def _load_pandas(scan: RowScan) -> Any:
 def _load_duckdb(scan: RowScan) -> Any:
     """Return a relation of DuckDB's default connection, which can be joined with others of it. It reads only
     the columns and rows that its query needs."""
-    return importlib.import_module("duckdb").from_arrow(ScanDataset(scan))
+    return importlib.import_module("duckdb").from_arrow(open_dataset(scan))
 
 
 def _convert_polars(frame: Any) -> pa.Table:

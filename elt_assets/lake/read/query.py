@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from elt_assets.errors import ConfigError, SystemFailure
-from elt_assets.lake.read.scans import RowScan, ScanDataset
+from elt_assets.lake.read.scans import RowScan, open_dataset
 
 Name = tuple[str, ...]
 
@@ -145,7 +145,7 @@ class _Session:
                 continue
             view = f"elt_rows_{len(self._rows)}"
             self._rows[view] = _WatchedScan(tables.open(key))
-            self._connection.register(view, ScanDataset(self._rows[view]))
+            self._connection.register(view, open_dataset(self._rows[view]))
             self._create_view(name, view, is_database=name[0].casefold() in firsts)
 
     def _create_view(self, name: Name, view: str, *, is_database: bool) -> None:

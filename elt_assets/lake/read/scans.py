@@ -7,23 +7,27 @@ pyarrow reads through its own file systems, in this process. Its threads run no 
 them can abort a program that ends (docs/downstream.md, "Programs that end").
 
 First the rows of files, and what selects some of them (`FileGroup`); then the rows of a table (`RowScan`);
-then these as a dataset, of which a reader takes the columns and rows that it needs (`ScanDataset`).
+then these as a dataset, of which a reader takes the columns and rows that it needs (`open_dataset`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import importlib
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from elt_assets.lake.worker.foreign_types import conform
 from elt_assets.lake.worker.parquet import open_parquet, read_batches
 
+_DATASET = "pyarrow.dataset"
+"""It is imported when a reader needs it: it imports pandas, for which a project waits as long as for half of
+Dagster."""
 _READERS = 8
 """Files that are read at the same time: each may be several requests to an object store."""
 
@@ -93,7 +97,8 @@ class FileGroup:
             for field in schema
         ):
             return None
-        fragment = ds.ParquetFileFormat().make_fragment(path, self.system)
+        dataset = importlib.import_module(_DATASET)
+        fragment = dataset.ParquetFileFormat().make_fragment(path, self.system)
         parts = fragment.split_by_row_group(condition, schema)
         return [group.id for part in parts for group in part.row_groups]
 
@@ -158,29 +163,36 @@ class TableScan:
         return self.rows
 
 
-class ScanDataset(ds.Dataset):  # type: ignore[misc] # pyarrow has no types
-    """The rows of a scan as a dataset of pyarrow: a reader gets the columns and rows that it asks for.
+def open_dataset(scan: RowScan) -> Any:
+    """Return the rows of a scan as a dataset of pyarrow: a reader gets the columns and rows that it asks for.
 
     DuckDB asks a dataset for the columns and conditions of a query (`scanner`). pyarrow's own scanner would
     run the code of the scan in threads that may outlive the program, and abort it. This one is read in the
     threads of the reader, while the reader waits.
     """
+    return _make_dataset_type()(scan)
 
-    def __init__(self, scan: RowScan):
-        # Not that of the superclass, which has rows in files only.
-        self._scan = scan
 
-    @property
-    def schema(self) -> pa.Schema:
-        return self._scan.schema
+@cache
+def _make_dataset_type() -> Callable[[RowScan], Any]:
+    class ScanDataset(importlib.import_module(_DATASET).Dataset):  # type: ignore[misc]
+        def __init__(self, scan: RowScan):
+            # Not that of the superclass, which has rows in files only.
+            self._scan = scan
 
-    def scanner(
-        self,
-        columns: Sequence[str] | None = None,
-        filter: pc.Expression | None = None,  # noqa: A002 - pyarrow's name
-        **_: Any,
-    ) -> ScanReader:
-        return ScanReader(self._scan, columns, filter)
+        @property
+        def schema(self) -> pa.Schema:
+            return self._scan.schema
+
+        def scanner(
+            self,
+            columns: Sequence[str] | None = None,
+            filter: pc.Expression | None = None,  # noqa: A002 - pyarrow's name
+            **_: Any,
+        ) -> ScanReader:
+            return ScanReader(self._scan, columns, filter)
+
+    return ScanDataset
 
 
 @dataclass(frozen=True)

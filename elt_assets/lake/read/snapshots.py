@@ -201,7 +201,7 @@ def _companion_version(
             return None
         commit = find_named_commit(companions, kind)
         if commit != companion.metadata.stands_for:
-            return 0 if commit is None else companion.version_of(commit)
+            return companion.version_of(commit)
     return None
 
 

@@ -1,6 +1,6 @@
 """The order and the equality of values in Arrow, as Spark has them: for merges by key.
 
-Used by `row_order`.
+Used by `row_order`, and by `unchanged` for the equality of whole rows.
 
 Spark has an order of all values of a type: NaN is greater than any number and equal to itself, -0.0 is equal
 to 0.0, a null is less than any value, a structure is ordered by its fields, and bytes are numbers without a
@@ -73,43 +73,57 @@ def sort_indices(
         )
 
 
-def find_repeats(columns: Sequence[Any]) -> Any:
-    """Return for each row whether it has the same values as the row before; nulls are the same."""
+def find_repeats(columns: Sequence[Any], *, is_exact: bool = False) -> Any:
+    """Return for each row whether it has the same values as the row before (see `compare_values`)."""
     rows = len(columns[0])
     if not rows:
         return pa.array([], pa.bool_())
     pairs = ((column.slice(0, rows - 1), column.slice(1)) for column in map(whole, columns))
-    repeats = reduce(pc.and_, (_is_same(before, after) for before, after in pairs))
+    repeats = reduce(pc.and_, (compare_values(*pair, is_exact=is_exact) for pair in pairs))
     return pa.concat_arrays([pa.array([False]), repeats])
 
 
-def _is_same(left: Any, right: Any) -> Any:
-    """Return whether values are equal; nulls are, and NaN are."""
+def compare_values(left: Any, right: Any, *, is_exact: bool = False) -> Any:
+    """Return whether values are equal; nulls are, and NaN are.
+
+    Args:
+        is_exact: -0.0 is not 0.0.
+    """
     kind = left.type
     if pa.types.is_null(kind):
         return pa.repeat(True, len(left))
     if pa.types.is_struct(kind):
         fields = range(kind.num_fields)
-        parts = (_is_same(pc.struct_field(left, [n]), pc.struct_field(right, [n])) for n in fields)
+        parts = (
+            compare_values(
+                pc.struct_field(left, [n]), pc.struct_field(right, [n]), is_exact=is_exact
+            )
+            for n in fields
+        )
         return reduce(pc.and_, parts, pc.equal(pc.is_valid(left), pc.is_valid(right)))
     if pa.types.is_nested(kind):
-        return _is_same_list(left, right)
+        return _is_same_list(left, right, is_exact=is_exact)
     equal = pc.equal(left, right)
     if pa.types.is_floating(kind):
+        if is_exact:
+            bits = pa.int64() if kind.bit_width == 64 else pa.int32()
+            equal = pc.and_(equal, pc.equal(left.view(bits), right.view(bits)))
         equal = pc.or_(equal, pc.and_(pc.is_nan(left), pc.is_nan(right)))
     if not left.null_count and not right.null_count:
         return equal
     return pc.coalesce(equal, pc.and_(pc.is_null(left), pc.is_null(right)))
 
 
-def _is_same_list(left: Any, right: Any) -> Any:
+def _is_same_list(left: Any, right: Any, *, is_exact: bool) -> Any:
     """Return whether lists, or maps, have the same items in the same order."""
     left, right = _as_list(left), _as_list(right)
     sizes = to_numpy(pc.list_value_length(left))
     is_same = sizes == to_numpy(pc.list_value_length(right))
     is_same &= to_numpy(left.is_valid()) == to_numpy(right.is_valid())
     selection = pa.array(is_same)
-    items = _is_same(left.filter(selection).flatten(), right.filter(selection).flatten())
+    items = compare_values(
+        left.filter(selection).flatten(), right.filter(selection).flatten(), is_exact=is_exact
+    )
     differences = np.append(0, np.cumsum(~to_numpy(items)))
     ends = np.cumsum(sizes[is_same])
     is_same[is_same] = differences[ends] == differences[ends - sizes[is_same]]

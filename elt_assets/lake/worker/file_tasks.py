@@ -166,13 +166,22 @@ def _no_match(system: Any, path: str) -> Any:
 
 
 def _matches(keys: Sequence[pa.ChunkedArray], batch_keys: Sequence[pa.ChunkedArray]) -> Any:
-    """Return, for each row of a file, whether the batch has its key. A null is equal to a null.
-
-    Each column becomes codes, small integers. The code of a composite key is made of them part by part, and
-    made small again after each part, so that it never exceeds 64 bits, whatever the number of parts.
-    """
+    """Return, for each row of a file, whether the batch has its key. A null is equal to a null."""
     if not len(batch_keys[0]):
         return pa.repeat(False, len(keys[0]))
+    matches = pc.is_valid(encode_keys(keys, batch_keys)[0])
+    return matches.combine_chunks() if isinstance(matches, pa.ChunkedArray) else matches
+
+
+def encode_keys(
+    keys: Sequence[pa.ChunkedArray], batch_keys: Sequence[pa.ChunkedArray]
+) -> tuple[Any, Any]:
+    """Return a code for each row of a file and of a batch, which has rows: equal keys get equal integers.
+
+    The code of a key that the batch lacks is null. Each column becomes codes, small integers. The code of a
+    composite key is made of them part by part, and made small again after each part, so that it never exceeds
+    64 bits, whatever the number of parts.
+    """
     codes, batch_codes = _codes(keys[0], batch_keys[0])
     for column, values in zip(keys[1:], batch_keys[1:], strict=True):
         more, more_of_batch = _codes(column, values)
@@ -180,8 +189,7 @@ def _matches(keys: Sequence[pa.ChunkedArray], batch_keys: Sequence[pa.ChunkedArr
         codes = pc.add(pc.multiply(codes, width), more)
         batch_codes = pc.add(pc.multiply(batch_codes, width), more_of_batch)
         codes, batch_codes = _codes(codes, batch_codes)
-    matches = pc.is_valid(codes)
-    return matches.combine_chunks() if isinstance(matches, pa.ChunkedArray) else matches
+    return codes, batch_codes
 
 
 def _codes(column: Any, values: Any) -> tuple[Any, Any]:

@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from elt_assets.lake.worker.file_tasks import read_rows
 from elt_assets.lake.worker.foreign_types import conform_columns
@@ -33,6 +34,7 @@ from elt_assets.lake.worker.parquet import (
 )
 from elt_assets.lake.worker.row_order import (
     ARRIVAL,
+    UNCHANGED,
     Rules,
     last_key,
     latest_rows,
@@ -64,8 +66,9 @@ class MergeJob:
     hidden_columns: Sequence[str]
 
 
-MergedFiles = tuple[Sequence[WrittenFile], Sequence[WrittenFile], int, int]
-"""The files that readers see, hidden files, and the number of rows that were read and written."""
+MergedFiles = tuple[Sequence[WrittenFile], Sequence[WrittenFile], int, int, int, int]
+"""The files that readers see, hidden files, and the number of rows that were read and written, and of these
+the number of those of the batch, and of present rows in place of one (see `row_order.Rules.content`)."""
 
 
 def make_merge(job: MergeJob) -> Callable[[int], MergedFiles | str]:
@@ -101,7 +104,9 @@ def make_merge_of_range(job: MergeJob) -> ArrowFunction:
                 done, rest = _separate_last_key(rest, rows, rules)
                 merge.add(done)
                 if rest and rules.validity is None:
-                    rest = [latest_rows(pa.concat_tables(rest).combine_chunks(), rules)]
+                    # The present row does not stand for one of the batch yet: others may follow.
+                    first = replace(rules, content=())
+                    rest = [latest_rows(pa.concat_tables(rest).combine_chunks(), first)]
             merge.add(rest)
             result = json.dumps(merge.finish())
         yield pa.RecordBatch.from_arrays([pa.array([result])], names=["result"])
@@ -140,7 +145,7 @@ class _Merge:
             (open_writer(job.visible), visible),
             (open_writer(job.hidden), hidden),
         ]
-        self._rows_written = 0
+        self._rows_written = self._of_batch = self._unchanged = 0
         self._is_continued = True
 
     @property
@@ -159,6 +164,8 @@ class _Merge:
         for (writer, columns), tables in zip(self._outputs, merged, strict=True):
             for rows in tables:
                 self._rows_written += len(rows)
+                self._of_batch += pc.sum(pc.equal(rows[ARRIVAL], 1)).as_py() or 0
+                self._unchanged += pc.sum(pc.equal(rows[ARRIVAL], UNCHANGED)).as_py() or 0
                 for batch in rows.select(columns).to_batches():
                     writer.write(batch)
 
@@ -171,7 +178,8 @@ class _Merge:
         for writer in self.writers:
             writer.close()
         current, closed, ends = (writer.files for writer in self.writers)
-        return [*current, *closed], ends, self.read, self._rows_written
+        counts = self.read, self._rows_written, self._of_batch, self._unchanged
+        return [*current, *closed], ends, *counts
 
 
 def _read(job: MergeJob) -> list[pa.Table] | None:

@@ -30,7 +30,9 @@ from elt_assets.lake.worker.comparison import (
 from elt_assets.lake.worker.parquet import column_at
 
 ARRIVAL = "_elt_arrival"
-"""Column: 0 for a present row, 1 for one of the batch; 0 for all rows of a replay."""
+"""Column: 0 for a present row, 1 for one of the batch; 0 for all rows of a replay. In what is left of rows,
+`UNCHANGED` for a present row in place of one of the batch with the same content (`Rules.content`)."""
+UNCHANGED = 2
 _ERA, _BEGINS = "_elt_era", "_elt_begins"
 """Columns that rows have only if one of them is a delete without a cursor value: the number of such deletes
 that arrived up to the row, and whether the row is one."""
@@ -82,6 +84,9 @@ class Rules:
     raw_id: str  # the column of the row's id
     markers: Markers  # the sign that the row ends its key
     validity: Validity | None = None  # of a history; None for the latest row of each key
+    # Column paths: a row of the batch gives way to the present row of its key if it would replace it with
+    # the same values in these. Empty: no row does.
+    content: Sequence[Sequence[str]] = ()
 
 
 MergedRows = tuple[Sequence[pa.Table], Sequence[pa.Table], Sequence[pa.Table]]
@@ -210,7 +215,35 @@ def latest_rows(rows: pa.Table, rules: Rules) -> pa.Table:
     if _ERA in with_eras.column_names:
         era, begins = (to_numpy(whole(with_eras[name]).take(order)) for name in (_ERA, _BEGINS))
         is_kept = is_first | (begins & (era == era[_starts(is_first)]))
-    return rows.take(order.filter(pa.array(is_kept)))
+    if not rules.content:
+        return rows.take(order.filter(pa.array(is_kept)))
+    present, is_unchanged = _find_unchanged(rows, rules, order, is_first)
+    latest = rows.take(
+        order.take(pa.array(np.where(is_unchanged, present, np.arange(len(rows)))[is_kept]))
+    )
+    arrivals = np.where(is_unchanged[is_kept], np.int32(UNCHANGED), to_numpy(latest[ARRIVAL]))
+    return latest.set_column(
+        latest.column_names.index(ARRIVAL), ARRIVAL, pa.array(arrivals, pa.int32())
+    )
+
+
+def _find_unchanged(
+    rows: pa.Table, rules: Rules, order: Any, is_first: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return which of the latest rows would replace a present row with the same content, and the places of
+    these present rows.
+
+    In the order, the rows of a key with the same content as its latest row follow it, unless another content
+    came between; the present row has arrived first, so it is the last of them.
+    """
+    columns = [*_keys(rows, rules), *(_column(rows, path) for path in rules.content)]
+    is_other = ~to_numpy(find_repeats([column.take(order) for column in columns], is_exact=True))
+    last_of_run = np.append(np.flatnonzero(is_other)[1:], len(rows)) - 1
+    present = last_of_run[np.cumsum(is_other) - 1]
+    arrival, is_end = (
+        to_numpy(whole(c).take(order)) for c in (rows[ARRIVAL], _is_end(rows, rules))
+    )
+    return present, is_first & ~is_end & (arrival == 1) & (arrival[present] == 0)
 
 
 def _versions(rows: pa.Table, rules: Rules, columns: Validity) -> pa.Table:

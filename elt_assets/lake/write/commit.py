@@ -48,6 +48,7 @@ class Publication:
     files: Sequence[DataFile]
     written: Sequence[DataFile]  # the new files under the table's root
     schema: t.StructType | None  # replaces the schema of the table, if it is not None
+    unchanged: int = 0  # the number of rows of the batch that the table had already
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ class CommitBuilder:
         target = self._target(data)
         extended, merged = side_by_side(
             lambda: self._extend_history(data),
-            lambda: self._merge(target, data.batch),
+            lambda: self._merge(target, data),
         )
         files = target.apply(merged.change)
         table = self._tables.history
@@ -161,6 +162,7 @@ class CommitBuilder:
             files=files,
             written=list(new.values()),
             schema=self._schema if self._replaces_columns(data) else None,
+            unchanged=merged.unchanged,
         )
 
     def _target(self, data: CheckpointData) -> MergeTarget:
@@ -186,11 +188,23 @@ class CommitBuilder:
         files = partition_files.files_of(main, [partition])
         return [*files.own, *files.mixed]
 
-    def _merge(self, target: MergeTarget, batch: Sequence[DataFile]) -> MergeResult:
-        if not batch:
+    def _merge(self, target: MergeTarget, data: CheckpointData) -> MergeResult:
+        if not data.batch:
             return _build_unchanged(target)
-        new, merge = Batch(self._tables.main, batch), load_merge(self._mode)
-        return merge(self._spark.get(), self._tables.main, target, new, self._by, self._merged_by)
+        main, by = self._tables.main, self._order(data)
+        new, merge = Batch(main, data.batch), load_merge(self._mode)
+        return merge(self._spark.get(), main, target, new, by, self._merged_by)
+
+    def _order(self, data: CheckpointData) -> Ordering:
+        """Return the order of a key's rows, with whether an unchanged row gives way to the present one.
+
+        A rejected record may be accepted later, and stands between rows by its arrival. So an unchanged row
+        that arrives after one is stored.
+        """
+        has_rejected = data.rejected_files or data.replayed or self._tables.dead_letter.file_count
+        keeps = self._spec.skips_unchanged and not self._spec.corrects
+        keeps = keeps and not self.is_building and not has_rejected
+        return replace(self._by, keeps_unchanged=keeps)
 
     def _replaces_columns(self, data: CheckpointData) -> bool:
         """Return whether the commit of a checkpoint replaces the columns of the table."""
@@ -290,7 +304,7 @@ class CommitBuilder:
         if data.replayed:
             whole = Batch(main, [*main.files, *main.metadata.tombstones])
             return history.merge_replayed(spark, table, present, batch, whole, self._by, schema)
-        return history.merge(spark, table, present, batch, self._by, schema)
+        return history.merge(spark, table, present, batch, self._order(data), schema)
 
     def _refresh_history(
         self, target: MergeTarget, whole: Sequence[DataFile], data: CheckpointData, epoch: int

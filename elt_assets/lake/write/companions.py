@@ -48,7 +48,7 @@ from elt_assets.errors import ConcurrentSync, ConfigError
 from elt_assets.failpoints import Failpoint, reach
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.delta.outcome import NOTHING_PUBLISHED, Superseded
-from elt_assets.lake.delta.storage import TableChange
+from elt_assets.lake.delta.storage import DataFile, TableChange
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.merge.history import SUFFIX as HISTORY_SUFFIX
 from elt_assets.storage.location import Location
@@ -72,6 +72,11 @@ class CompanionChange:
     metadata: CommitMetadata  # the metadata of the companion's own commit, except for its sequence
     records: int
     remade: bool = False  # the files of the change are written again if the commit is built again
+
+    @property
+    def written(self) -> Sequence[DataFile]:
+        """The new files, visible and hidden."""
+        return [*self.change.add, *self.metadata.list_new_hidden(self.table.metadata)]
 
     def publish(self) -> None:
         """Commit the change, with the next sequence of the companion."""
@@ -215,7 +220,7 @@ class StreamTables:
             # After Superseded the commit is built again, from the files that are not `remade`.
             for companion in waiting:
                 if companion.remade or not isinstance(error, Superseded):
-                    companion.table.storage.discard(companion.change.add)
+                    companion.table.storage.discard(companion.written)
             raise
 
     def _commit_companion(self, companion: CompanionChange) -> None:

@@ -11,20 +11,45 @@ vacuum and ours leave alone, and which moves with the table.
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from elt_assets.errors import ConfigError
-from elt_assets.lake.delta.storage import TableStorage
+from elt_assets.lake.delta.storage import DataFile, TableStorage
 
 FOLDER = "_erasures"
 SUPPRESSED = f"{FOLDER}/suppressed"
+UNFINISHED = f"{FOLDER}/unfinished"
+"""The keys, as values, of an erasure whose commits have begun and are not all made: a condition does not find
+them where their rows are gone. The next erasure of the table takes their other rows too."""
 
 
 def write_record(storage: TableStorage, name: str, record: Mapping[str, Any]) -> None:
     """Write, or write again, what an erasure did."""
     storage.write_text(f"{FOLDER}/{name}.json", json.dumps(record, indent=1))
+
+
+def keep_unfinished(storage: TableStorage, files: Sequence[DataFile]) -> list[DataFile]:
+    """Copy files of keys to where the next erasure finds them; return the copies."""
+    paths = [f"{UNFINISHED}/{uuid.uuid4().hex}.parquet" for _ in files]
+    for path, file in zip(paths, files, strict=True):
+        with storage.open_path(file.path) as source:
+            storage.replace_file(path, source.read())
+    return storage.describe(paths)
+
+
+def list_unfinished(storage: TableStorage) -> list[DataFile]:
+    """Return the files of keys that an erasure has left to the next one."""
+    names = sorted(info.base_name for info in storage.list_folder(UNFINISHED))
+    return storage.describe(f"{UNFINISHED}/{n}" for n in names if n.endswith(".parquet"))
+
+
+def remove_unfinished(storage: TableStorage) -> None:
+    """Remove the keys of erasures whose commits are all made."""
+    names = [info.base_name for info in storage.list_folder(UNFINISHED)]
+    storage.discard(DataFile(f"{UNFINISHED}/{name}", 0, 0) for name in names)
 
 
 @dataclass(frozen=True)
@@ -39,7 +64,7 @@ class SuppressedKeys:
 def suppress(storage: TableStorage, name: str, keys: SuppressedKeys) -> None:
     """Add the keys of an erasure to those of which no record is stored from now on."""
     values = {"key": list(keys.key), "salt": keys.salt, "keys": sorted(keys.hashes)}
-    storage.write_text(f"{SUPPRESSED}/{name}.json", json.dumps(values))
+    storage.replace_file(f"{SUPPRESSED}/{name}.json", json.dumps(values).encode())
 
 
 def read_suppressed(storage: TableStorage, salt: str | None = None) -> SuppressedKeys | None:
@@ -51,7 +76,8 @@ def read_suppressed(storage: TableStorage, salt: str | None = None) -> Suppresse
     Raises:
         ConfigError: hashes were made with another salt, or of another key.
     """
-    names = sorted(info.base_name for info in storage.list_folder(SUPPRESSED))
+    infos = storage.list_folder(SUPPRESSED)
+    names = sorted(info.base_name for info in infos if info.base_name.endswith(".json"))
     lists = [json.loads(storage.read_text(f"{SUPPRESSED}/{name}") or "{}") for name in names]
     lists = [values for values in lists if values.get("keys")]
     if not lists:

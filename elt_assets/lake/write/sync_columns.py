@@ -71,6 +71,8 @@ class WriteSpec:
     corrects: bool = False
     # Returns the salt of the hashes of suppressed keys, and its fingerprint; None if the writer has none.
     key_salt: Callable[[], tuple[bytes, str]] | None = None
+    # A row that comes again with the values that the table has rewrites nothing (`lake.merge.unchanged`).
+    skips_unchanged: bool = True
     # The columns that this sync wrote before its source changed the schema of the stream. Its rows have the
     # columns of both schemas, and a column has a type that holds the values of both.
     written: t.StructType | None = None

@@ -82,6 +82,7 @@ class _Pending:
     places: array[int] = field(default_factory=lambda: array("q"))
     undeclared: Counter[str] = field(default_factory=Counter)
     suppressed: int = 0
+    unchanged: int = 0
 
 
 @dataclass(frozen=True)
@@ -396,6 +397,7 @@ class TableWriter:
             try:
                 built = self._build(data)
                 pending.files, pending.rejected_files = [], []
+                pending.unchanged = built.unchanged
                 reach(Failpoint.COMMIT_BUILT)
                 self._commit(built, pending.records, batch)
                 break
@@ -425,7 +427,7 @@ class TableWriter:
                 for table in (self._tables.main, *self._tables.companions.values()):
                     stack.enter_context(table.discard_new_folders_on_error())
                 return self._plan.builder.make(data)
-        except PySparkException:
+        except (PySparkException, OSError):
             # An erasure that committed first has removed the files that the tasks read.
             self._tables.main.refuse_if_overtaken()
             raise
@@ -528,6 +530,7 @@ class TableWriter:
             changed_fields=limit_counts(pending.changes, others=OTHER_CHANGES.name),
             rejected_reasons=limit_counts(pending.reasons, others=OTHER_REASONS),
             suppressed=pending.suppressed,
+            unchanged=pending.unchanged,
         )
 
 

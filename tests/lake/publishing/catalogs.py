@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from elt_assets.lake.publish.glue import GlueCatalog
 from elt_assets.lake.publish.hive import HiveCatalog
 from elt_assets.lake.publish.registration import Catalog, EntryName, Registration
 from elt_assets.lake.publish.unity import UnityCatalog
-from tests.programs.unity_server import make_server
+from tests.programs.unity_server import Store, make_server
 from tests.support.hive_metastore import hive_metastore
 from tests.support.lossy_proxy import LossyProxy, lossy_proxy
 from tests.support.object_store import KEY, REGION, SECRET, s3_server
@@ -97,9 +98,42 @@ def open_catalog(kind: str, place: str, **options: Any) -> Catalog:
 
 
 @contextmanager
-def unity_server(token: str | None = TOKEN) -> Iterator[str]:
-    """Start `tests/programs/unity_server.py` in a thread; yield its URL."""
-    with make_server(0, UNITY_CATALOG, token) as server:
+def start_answering_server(
+    status: int, content: bytes, headers: Mapping[str, str] | None = None
+) -> Iterator[str]:
+    """Start a server that gives each request the same answer; yield its URL."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            self.send_response(status)
+            for name, value in {**(headers or {}), "Content-Length": str(len(content))}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_POST = answer
+
+        def log_message(self, *_: Any) -> None:
+            """Keep quiet."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@contextmanager
+def unity_server(token: str | None = TOKEN) -> Iterator[str]:
+    """Start `tests/programs/unity_server.py` in a thread; yield its URL."""
+    with unity_store(token) as (url, _):
+        yield url
+
+
+@contextmanager
+def unity_store(token: str | None = TOKEN) -> Iterator[tuple[str, Store]]:
+    """Start a server as `unity_server` does; yield its URL, and what its catalog has."""
+    store = Store(UNITY_CATALOG)
+    with make_server(0, store, token) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}", store
         server.shutdown()

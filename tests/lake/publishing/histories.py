@@ -1,12 +1,13 @@
 """Whatever happens to a table, what is published of it is right, and after the next publication current.
 
-`Published` adds publications to the machine of `tests/lake/modelled.py`: after commits, killed at any
-failpoint, and before vacuums. `make_catalog` gives the settings of the catalog: `test_publish_histories`
-publishes in a database, and others may publish elsewhere.
+`Published` adds publications to the machine of `tests/lake/erasing.py`: after commits, killed at any
+failpoint, before vacuums, and within erasures. `make_catalog` gives the settings of the catalog:
+`test_publish_histories` publishes in a database, and others may publish elsewhere.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,14 +23,15 @@ from elt_assets.lake.publish.iceberg import Publisher
 from elt_assets.lake.write.companions import HISTORY, StreamTables
 from elt_assets.settings import IcebergSettings
 from elt_assets.storage.location import Location
-from tests.lake.modelled import KILLS, STEPS, Machine
+from tests.lake.erasing import Erasing, Request
+from tests.lake.modelled import KILLS, STEPS
 from tests.lake.publishing import oracle
 from tests.lake.staging import APP
 
 TEXTS = TableTexts("People", {"id": "Their number", "text": "What they say"}, ("id",))
 
 
-class Published(Machine):
+class Published(Erasing):
     """A machine whose table and history are published."""
 
     make_catalog: ClassVar[Any] = staticmethod(oracle.sqlite_settings)
@@ -45,9 +47,12 @@ class Published(Machine):
         tables = StreamTables(self.uri, APP, history=self.world.history)
         for kind, table in ((None, tables.main), (HISTORY, tables.history)):
             if table is not None and table.exists:
-                levels = ("shop", table.uri.rsplit("/", 1)[1])
-                texts = TEXTS if kind is None else None
-                yield LakeTable(Location(table.uri), "shop", levels, kind, texts)
+                yield self._lake_table(table, kind)
+
+    @staticmethod
+    def _lake_table(table: Table, kind: str | None) -> LakeTable:
+        levels = ("shop", table.uri.rsplit("/", 1)[1])
+        return LakeTable(Location(table.uri), "shop", levels, kind, None if kind else TEXTS)
 
     @rule(kill=KILLS)
     def publish(self, kill: Any) -> None:
@@ -82,6 +87,25 @@ class Published(Machine):
         with self._killed(kill):
             tables = StreamTables(self.uri, APP, history=self.world.history)
             maintain(self.world.provider.get(), tables, prepare=prepare)
+
+    # Erasures
+
+    def _expire(self, table: Table, kind: str | None) -> bool:
+        lake_table = self._lake_table(table, kind)
+        if not self.publisher.publishes(lake_table):
+            return False
+        self.publisher.expire(lake_table, dt.timedelta(0))
+        return True
+
+    def _erase(self, request: Request, kill: Any, beside: tuple[int, int] | None) -> bool:
+        """Erase as another process; then all is published, without the rows."""
+        self.publisher = Publisher(self.make_catalog(Path(self.folder) / "catalog"))
+        is_done = super()._erase(request, kill, beside)
+        self.checked_versions.clear()
+        return is_done
+
+    def _publish_all(self) -> None:
+        self.publish_and_be_current(False)
 
     @invariant()
     def what_is_published_is_right(self) -> None:

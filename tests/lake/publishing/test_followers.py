@@ -41,7 +41,7 @@ class Recorder:
         if (failure := next(self._failures, None)) is not None:
             raise failure
 
-    def drop(self, table: LakeTable) -> None:
+    def drop(self, table: LakeTable) -> bool:
         raise NotImplementedError
 
     def metadata(self, table: LakeTable) -> Mapping[str, Any]:

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import boto3
@@ -15,7 +11,7 @@ from pyspark.sql import types as t
 
 from elt_assets.errors import ConfigError, TransientError
 from elt_assets.lake.publish.registration import MARK, Registration, register
-from tests.lake.publishing.catalogs import Server, open_catalog
+from tests.lake.publishing.catalogs import Server, open_catalog, start_answering_server
 from tests.support.object_store import KEY, REGION, SECRET
 
 pytestmark = pytest.mark.process
@@ -134,7 +130,8 @@ def test_a_view_is_never_replaced(glue: Server, client: Any) -> None:
 def test_refusals_of_aws_say_what_to_do(
     glue: Server, code: str, error: type[Exception], text: str
 ) -> None:
-    with start_refusing_server(code) as endpoint, pytest.raises(error) as caught:
+    refusal = json.dumps({"__type": code, "Message": "no"}).encode()
+    with start_answering_server(400, refusal) as endpoint, pytest.raises(error) as caught:
         register(open_catalog("glue", endpoint), glue.registration("users", SCHEMA))
     assert code in str(caught.value)
     assert text in str(caught.value)
@@ -145,27 +142,6 @@ def test_missing_credentials_and_profiles_are_named(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
     with pytest.raises(ConfigError, match="boto3 cannot ask Glue: ProfileNotFound"):
         open_catalog("glue", "http://127.0.0.1:1", profile="nobody")
-
-
-@contextmanager
-def start_refusing_server(code: str) -> Iterator[str]:
-    """A server that refuses each request as AWS does, with a code."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            content = json.dumps({"__type": code, "Message": "no"}).encode()
-            self.send_response(400)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, *_: Any) -> None:
-            """Keep quiet."""
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
 
 
 def schema_of(parameters: dict[str, str]) -> t.StructType:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -9,11 +10,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import yaml
 from deltalake import DeltaTable, write_deltalake
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    CommitStateUnknownException,
+    TableAlreadyExistsError,
+)
 from pyiceberg.table import Table
 from pyiceberg.types import StringType
+from pyiceberg.utils.config import Config
 
 from elt_assets.errors import ConfigError, EltError, TransientError
 from elt_assets.failpoints import Failpoint, armed
@@ -186,6 +193,60 @@ def test_secrets_of_the_catalog_are_masked(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize(
+    "theirs",
+    [
+        {"type": "rest", "uri": "http://127.0.0.1:9", "warehouse": "theirs"},
+        {"type": "glue", "uri": "thrift://127.0.0.1:9"},
+        {"init_catalog_tables": "false", "py-io-impl": "nothing.Nothing"},
+    ],
+)
+@pytest.mark.parametrize("is_file", [True, False])
+def test_a_configuration_of_pyiceberg_is_that_of_other_programs(
+    table: LakeTable,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    theirs: dict[str, str],
+    is_file: bool,
+) -> None:
+    if is_file:
+        text = yaml.safe_dump({"catalog": {"elt": theirs}})
+        (tmp_path / ".pyiceberg.yaml").write_text(text)
+        monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    else:
+        for name, value in theirs.items():
+            key = name.upper().replace("-", "_")
+            monkeypatch.setenv(f"PYICEBERG_CATALOG__ELT__{key}", value)
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # it is read once in a process
+    before = dict(os.environ)
+    publisher = Publisher(oracle.sqlite_settings(tmp_path / "catalog"))
+    publisher.publish(table)
+    oracle.check_current(publisher, table)
+    assert dict(os.environ) == before
+    with pytest.raises(ConfigError, match="has no `uri`") as caught:
+        open_catalog(settings_of({"warehouse": "ours"}), Location("/lake"))
+    assert ".pyiceberg.yaml" in (caught.value.guidance or "")
+
+
+def test_a_type_that_does_not_exist_is_named_with_those_that_do() -> None:
+    with pytest.raises(ConfigError, match="the `type` 'polaris', which") as caught:
+        open_catalog(settings_of({"type": "polaris", "uri": "https://x"}), Location("/lake"))
+    assert "rest, hive, glue" in (caught.value.guidance or "")
+
+
+def test_a_name_that_is_a_view_in_the_catalog_is_named(
+    table: LakeTable, publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A REST catalog has no table of the name, and refuses one because of its view."""
+
+    def create_table(*_: Any, **__: Any) -> Table:
+        raise TableAlreadyExistsError("View with same name already exists: shop.users")
+
+    monkeypatch.setattr(SqlCatalog, "create_table", create_table)
+    with pytest.raises(ConfigError, match=r"shop\.users, which is no Iceberg table \(View"):
+        publisher.publish(table)
+
+
+@pytest.mark.parametrize(
     "catalog",
     [
         {"type": "rest", "uri": "https://s3tables.eu-west-1.amazonaws.com/iceberg"},
@@ -232,14 +293,29 @@ def test_errors_of_catalogs_say_who_must_act(
     assert isinstance(answer, kind) and text in answer.message
 
 
+def forget_pyiceberg(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the library, and the modules that use it, loaded again."""
+    for name in list(sys.modules):
+        if name.startswith("elt_assets.lake.publish.") or name.partition(".")[0] == "pyiceberg":
+            monkeypatch.delitem(sys.modules, name)
+
+
 def test_without_the_library_the_error_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in [name for name in sys.modules if name.startswith("elt_assets.lake.publish.")]:
-        monkeypatch.delitem(sys.modules, name)
-    for name in [name for name in sys.modules if name.partition(".")[0] == "pyiceberg"]:
-        monkeypatch.delitem(sys.modules, name)
+    forget_pyiceberg(monkeypatch)
     monkeypatch.setitem(sys.modules, "pyiceberg", None)
     with pytest.raises(ConfigError, match="is not installed") as caught:
         open_follower(PUBLISHER)
     assert "elt-assets[iceberg]" in (caught.value.guidance or "")
+
+
+def test_a_file_of_pyiceberg_that_cannot_be_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forget_pyiceberg(monkeypatch)
+    (tmp_path / ".pyiceberg.yaml").write_text("catalog: [")
+    monkeypatch.setenv("PYICEBERG_HOME", str(tmp_path))
+    with pytest.raises(ConfigError, match="a library cannot be loaded: Flow") as caught:
+        open_follower(PUBLISHER)
+    assert "`.pyiceberg.yaml` in PYICEBERG_HOME" in (caught.value.guidance or "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 
 import pytest
 
@@ -35,7 +36,11 @@ def erase_person(lake: Lake, publisher: Publisher) -> Counts:
     return erase(erasure, selection, KeyLog(b"salt", "fingerprint"), publish=expire)
 
 
-def test_no_iceberg_metadata_has_a_value_of_an_erased_row(lake: Lake) -> None:
+@pytest.mark.parametrize("partition_by", [(), ("email",)])
+def test_no_iceberg_metadata_has_a_value_of_an_erased_row(
+    lake: Lake, partition_by: Sequence[str]
+) -> None:
+    lake.partition_by = partition_by
     publisher = Publisher(oracle.sqlite_settings(lake.folder / "catalog"))
     table = oracle.lake_table(lake.folder / "users")
     for email in (SECRET, "b@x"):

@@ -10,7 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestEntryStatus
 from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 
@@ -226,6 +228,57 @@ def test_small_manifests_are_combined(iceberg: Table, monkeypatch: pytest.Monkey
         table_there = change(table_there, [number], [number - 30] if number >= 30 else [])
         assert len(counts(table_there)) <= 5 + 30 // 5 + 2
     assert numbers(table_there) == set(range(30, 60))
+
+
+def list_removed(iceberg: Table) -> list[tuple[set[int], bool]]:
+    """Return the numbers of the removed files in each manifest, and whether it has others too."""
+    snapshot = iceberg.current_snapshot()
+    assert snapshot is not None
+    manifests = []
+    for manifest in snapshot.manifests(iceberg.io):
+        entries = manifest.fetch_manifest_entry(iceberg.io, discard_deleted=False)
+        gone = [e for e in entries if e.status == ManifestEntryStatus.DELETED]
+        names = {int(e.data_file.file_path[-14:].removesuffix(".parquet")) for e in gone}
+        manifests.append((names, len(gone) < len(entries)))
+    return [(names, is_mixed) for names, is_mixed in manifests if names]
+
+
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=st.lists(st.tuples(st.integers(0, 7), st.sets(st.integers(0, 20))), max_size=5))
+def test_only_the_snapshot_that_removes_a_file_names_it(
+    iceberg: Table, monkeypatch: pytest.MonkeyPatch, steps: Sequence[tuple[int, set[int]]]
+) -> None:
+    """Its entry has bounds, which are values of its rows."""
+    monkeypatch.setattr(manifests, "MAX_SMALL", 4)
+    monkeypatch.setattr(manifests, "MAX_ENTRIES", 5)
+    present = iceberg.catalog.load_table(iceberg.name())
+    for count, places in steps:
+        live = sorted(numbers(present))
+        first = max(live, default=0) + 1
+        new = range(first, first + count)
+        gone = {live[place % len(live)] for place in places if live}
+        present = change(present, new, sorted(gone))
+        removed = list_removed(present)
+        assert not any(is_mixed for _, is_mixed in removed)
+        assert {number for names, _ in removed for number in names} == gone
+        assert numbers(present) == {*live, *new} - gone
+
+
+def test_a_manifest_of_a_former_version_with_removed_and_other_files_is_written_again(
+    iceberg: Table,
+) -> None:
+    present = change(iceberg, range(3))
+    writer = manifests._SnapshotWriter(present, present.schema(), present.spec())
+    (manifest, first) = present.current_snapshot().manifests(present.io)  # type: ignore[union-attr]
+    with writer._open(present.spec()) as file:
+        for number, entry in enumerate(manifest.fetch_manifest_entry(present.io)):
+            (file.existing if number else file.delete)(entry)
+    snapshot = writer.finish([file.to_manifest_file(), first], {})
+    commit(present, list(snapshot_updates(snapshot)), snapshot.snapshot_id)
+    mixed = iceberg.catalog.load_table(iceberg.name())
+    assert list_removed(mixed) == [({0}, True)]
+    after = change(mixed, [])
+    assert (list_removed(after), numbers(after)) == ([], {1, 2})
 
 
 def test_a_file_that_the_table_does_not_have_cannot_be_removed(iceberg: Table) -> None:

@@ -1,10 +1,10 @@
 """Publications in a REST catalog over S3 that loses answers, refuses and fails, by seed.
 
-A history is some steps of one table: syncs, refreshes, other columns, restores, compactions and vacuums that
-keep nothing, of which some are killed. After each, the table may be published: undisturbed, killed, or while
-the catalog lies about one of its requests. Whatever happened, the Iceberg table is a version of the Delta
-table (see `oracle`), and no file that it names is gone; an undisturbed publication at the end makes it
-current, for all readers.
+A history is some steps of one table: syncs, refreshes, other columns, restores, compactions, vacuums that
+keep nothing, and erasures, of which some are killed. After each, the table may be published: undisturbed,
+killed, or while the catalog lies about one of its requests. Whatever happened, the Iceberg table is a
+version of the Delta table (see `oracle`), and no file that it names is gone; an undisturbed publication at
+the end makes it current, for all readers.
 
 The long form is as that of `test_publish_readers`.
 """
@@ -23,8 +23,11 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from elt_assets.connection.read_only_query import check_condition
 from elt_assets.errors import ConfigError, EltError
 from elt_assets.failpoints import armed
+from elt_assets.lake.admin.erased_rows import Selection
+from elt_assets.lake.admin.erasure import Erasure, KeyLog, erase
 from elt_assets.lake.admin.maintenance import maintain
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.publish.iceberg import Publisher
@@ -35,7 +38,7 @@ from tests.lake.crashing import EVENTS, Death, Killed, configured, event
 from tests.lake.harness import Lake
 from tests.lake.publishing import oracle
 from tests.lake.publishing.test_publish_readers import seeds_of_long_form
-from tests.lake.staging import INTEGER, NUMBER, STRING, checkpoint, struct
+from tests.lake.staging import APP, INTEGER, NUMBER, STRING, checkpoint, struct
 from tests.support.iceberg_catalogs import RestCatalog
 from tests.support.iceberg_readers import DuckDb, read_by_polars
 from tests.support.lying_store import Lie, LyingStore, lying_store
@@ -107,7 +110,10 @@ class History:
         self.sync()
         for _ in range(steps):
             name = self.chance.choice(
-                ["sync", "sync", "sync", "other_columns", "refresh", "restore", "compact", "vacuum"]
+                [
+                    *("sync", "sync", "sync", "other_columns", "refresh", "restore"),
+                    *("compact", "vacuum", "erase"),
+                ]
             )
             self.told.append(name)
             with self._perhaps_killed():
@@ -162,6 +168,31 @@ class History:
 
     def vacuum(self) -> None:
         self._maintain(dt.timedelta(0))
+
+    def erase(self) -> None:
+        """Erase the rows of a key; if that is killed, it is run again."""
+        number = self.chance.randint(1, 6)
+        with self._perhaps_killed():
+            self._erase(number)
+        self.check()
+        self._erase(number)
+        oracle.check_current(self._open(), self.table)
+        rows = DeltaTable(self.lake.uri, storage_options=self.undisturbed.store.options)
+        assert number not in rows.to_pyarrow_table(columns=["id"])["id"].to_pylist()
+
+    def _erase(self, number: int) -> None:
+        stream = configured(self.lake, self.policy, "none", self.columns)
+        erasure = Erasure(
+            self.lake.provider, self.table.location, APP, stream, f"erasure-{os.urandom(4).hex()}"
+        )
+
+        def publish(_: Table, kind: str | None) -> bool:
+            if kind is None:
+                self._open().expire(self.table, dt.timedelta(0))
+            return kind is None
+
+        selection = Selection(erasure.key, check_condition(f"id = {number}"))
+        erase(erasure, selection, KeyLog(b"salt", "fingerprint"), publish=publish)
 
     def _maintain(self, retention: dt.timedelta) -> None:
         def prepare(_: Table, kind: str | None) -> Sequence[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 import tempfile
 from collections.abc import Mapping
 from decimal import Decimal
@@ -18,9 +19,10 @@ from hypothesis import strategies as st
 from pyspark.sql import types as t
 
 from elt_assets.errors import ConfigError
+from elt_assets.lake.columns.names import column_names
 from elt_assets.lake.publish.followers import TableTexts
 from elt_assets.lake.publish.iceberg import Publisher
-from elt_assets.lake.publish.schemas import make_schema
+from elt_assets.lake.publish.schemas import make_schema, make_spec
 from tests.lake.publishing import oracle
 
 pytestmark = pytest.mark.unit
@@ -42,6 +44,7 @@ VALUES: Mapping[str, tuple[pa.DataType, Any]] = {
     "wider": (pa.struct([("a", pa.int64()), ("c", pa.string())]), {"a": 2, "c": "y"}),
     "list": (pa.list_(pa.int32()), [1, 2]),
     "texts": (pa.list_(pa.string()), ["a", None]),
+    "map": (pa.map_(pa.string(), pa.int32()), [("k", 1)]),
     "structs": (pa.list_(pa.struct([("a", pa.int32())])), [{"a": 1}]),
 }
 COLUMNS = st.dictionaries(
@@ -121,6 +124,25 @@ def test_columns_that_are_never_null_are_identifier_fields() -> None:
     assert schema.identifier_field_names() == {"id"}
     nullable = t.StructType([t.StructField("id", t.LongType())])
     assert not make_schema(nullable, None, TableTexts(key=("id",))).identifier_field_ids
+    # A part of a key identifies nothing.
+    assert not make_schema(columns, None, TableTexts(key=("id", "gone"))).identifier_field_ids
+
+
+@given(st.lists(st.text(max_size=4), min_size=1, max_size=6, unique=True), st.data())
+def test_partition_fields_have_names_of_avro_that_no_other_column_has(
+    names: list[str], data: st.DataObject
+) -> None:
+    columns = list(column_names(names).values())
+    struct = t.StructType([t.StructField(name, t.StringType()) for name in columns])
+    schema = make_schema(struct, None, None)
+    chosen = data.draw(st.lists(st.sampled_from(columns), unique=True))
+    fields = make_spec(schema, chosen, None).fields
+    assert [schema.find_column_name(field.source_id) for field in fields] == chosen
+    for column, field in zip(chosen, fields, strict=True):
+        assert re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", field.name)
+        is_name = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", column)
+        assert (field.name == column) if is_name else (field.name not in columns)
+    assert len({field.name.casefold() for field in fields}) == len(chosen)
 
 
 def test_a_type_that_iceberg_lacks_is_refused_by_name() -> None:

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import threading
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
@@ -17,7 +13,14 @@ from pyspark.sql import types as t
 from elt_assets.errors import ConfigError, EltError, TransientError
 from elt_assets.lake.publish.registration import register
 from elt_assets.lake.publish.unity import UnityCatalog
-from tests.lake.publishing.catalogs import TOKEN, UNITY_CATALOG, Server, open_catalog, unity_server
+from tests.lake.publishing.catalogs import (
+    TOKEN,
+    UNITY_CATALOG,
+    Server,
+    open_catalog,
+    start_answering_server,
+    unity_server,
+)
 from tests.lake.publishing.test_registration import assert_entry
 from tests.programs.unity_server import API
 
@@ -147,7 +150,7 @@ def test_other_answers_are_errors_that_say_what_to_do(
     text: str,
 ) -> None:
     """A redirect is not followed: the token would go with it."""
-    with start_answering_server(status, headers, content) as url:
+    with start_answering_server(status, content, headers) as url:
         catalog = UnityCatalog(url, UNITY_CATALOG, lambda: TOKEN)
         with pytest.raises(error) as caught:
             register(catalog, unity.registration("users"))
@@ -179,24 +182,3 @@ def ask(url: str, body: bytes | None) -> dict[str, Any]:
     with urllib.request.urlopen(request, timeout=30) as response:
         reply: dict[str, Any] = json.load(response)
     return reply
-
-
-@contextmanager
-def start_answering_server(status: int, headers: dict[str, str], content: bytes) -> Iterator[str]:
-    """A server that gives each request the same answer."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status)
-            for name, value in {**headers, "Content-Length": str(len(content))}.items():
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, *_: Any) -> None:
-            """Keep quiet."""
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
