@@ -121,10 +121,10 @@ class CorrectionRead(ConnectionRead):
         connector = make_source(
             plan.asset.connection, resources.staging.folder, on_log=resources.log
         )
-        # Some sources number the rows that they read by their log, from the state on.
+        super().__init__([plan], [], connector, resources)
         state = plan.tables.metadata.state if plan.stream.sync_mode == INCREMENTAL else None
-        states = [] if state is None else [State.from_json(state)]
-        super().__init__([plan], states, connector, resources)
+        # The read has no state of its own. Some sources number the changes of a log from that of the table.
+        self._states = [] if state is None else [State.from_json(state)]
 
     def open_messages(self) -> Messages:
         deletes = self._make_deletes()

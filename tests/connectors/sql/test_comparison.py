@@ -12,6 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from connectors.sdk import ConfigError, Source, Stream
+from connectors.sdk.columns.types import ColumnType
+from connectors.sql import SqlDialect, SqliteDialect
 from tests.connectors.row_hashes import (
     call,
     configure,
@@ -166,6 +168,34 @@ def test_a_collation_of_a_column_does_not_order_its_key(tmp_path: Path) -> None:
     )
     messages = ask(Sqlite(), path, compare={"rows": 1})
     assert [until for _, until, _, _ in list_ranges(messages)] == [["A"], ["C"], ["b"], None]
+
+
+class CollatedDialect(SqliteDialect):
+    """A dialect that has not said how its database orders texts."""
+
+    def order_key(self, name: str, column_type: ColumnType) -> str | None:
+        return SqlDialect.order_key(self, name, column_type)
+
+
+class Collated(Sqlite):
+    dialect = CollatedDialect()
+
+
+def test_a_database_that_orders_texts_by_a_collation_is_refused_or_right(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    make(path, "CREATE TABLE t (a TEXT NOT NULL COLLATE NOCASE PRIMARY KEY)", [("b",), ("C",)])
+    with pytest.raises(ConfigError, match="by other rules than by bytes"):
+        ask(Collated(), path)
+    make(
+        path,
+        "CREATE TABLE t (a TEXT NOT NULL COLLATE NOCASE PRIMARY KEY)",
+        [("b",), ("A",), ("c",)],
+    )
+    assert list(list_ranges(ask(Collated(), path))) == list(list_ranges(ask(Sqlite(), path)))
+    bounds: Json = {"compare": {"ranges": [{"after": ["A"], "until": ["b"]}, {"after": ["b"]}]}}
+    listed = list_keys(ask(Collated(), path, **bounds))
+    assert [key for key, _, _ in listed] == [["b"], ["c"]]
+    assert listed == list_keys(ask(Sqlite(), path, **bounds))
 
 
 def test_columns_without_a_text_are_left_out_by_name(tmp_path: Path) -> None:
