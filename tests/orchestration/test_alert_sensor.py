@@ -142,6 +142,24 @@ def test_a_target_that_is_down_is_named_and_told_later(
     assert len(api.requests) == 2 and "failed: scripted/things: no entry" in texts(api)[1]
 
 
+def test_a_target_that_is_down_keeps_no_other_one_from_its_alert(
+    own: Project, elt: Elt, api: RecordingApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script(own, fail("no entry"))
+    assert main(["sync", "scripted"]) == 2
+    elt.capture.readouterr()
+    api.script = in_turn(Answer(500), {})
+    with MailServer() as server:
+        mail = {"to": ["a@example.com"], "from": "b@example.com", "host": "127.0.0.1",
+                "port": server.port, "security": "none"}  # fmt: skip
+        configure(monkeypatch, api, email=mail)
+        cursor = tick(own, SENSOR).cursor
+        assert len(server.mails) == 1
+        tick(own, SENSOR, cursor)
+        assert len(server.mails) == 1 and len(api.requests) == 2
+        assert "no entry" in server.mails[0] and "no entry" in texts(api)[1]
+
+
 def test_stale_streams_and_failed_jobs_are_told_by_their_names(
     own: Project, elt: Elt, api: RecordingApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:

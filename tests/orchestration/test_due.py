@@ -59,6 +59,20 @@ def test_deadlines_and_ages_are_those_of_dagsters_policies() -> None:
     assert deadline.find_deadline(time) == dt.datetime(2026, 3, 10, 4, tzinfo=UTC)
 
 
+def test_a_tick_that_the_clocks_leave_out_or_have_twice_is_one_a_day() -> None:
+    """In Berlin there was no 02:30 on 2026-03-29, and there are two on 2026-10-25."""
+    rule = DueRule("", cron="30 2 * * *", timezone="Europe/Berlin")
+    for first in (
+        dt.datetime(2026, 3, 27, 12, tzinfo=UTC),
+        dt.datetime(2026, 10, 23, 12, tzinfo=UTC),
+    ):
+        times = [first + dt.timedelta(minutes=10 * number) for number in range(6 * 24 * 5)]
+        deadlines = sorted({rule.find_deadline(time) for time in times})
+        assert [time.date() for time in deadlines] == [
+            first.date() + dt.timedelta(days=number) for number in range(6)
+        ]
+
+
 @pytest.mark.parametrize(
     ("attributes", "stream", "text"),
     [
