@@ -2,7 +2,7 @@
 
 The table is read once, and compared: when it has what the source has, by its keys alone (a sweep), and with
 one row that differs, which is found and corrected. Costs are those of the client, without the start of a
-program: the same with a table of one row. Those of the server are printed beside.
+program: the same with a table of two rows. Those of the server are printed beside.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def run(work: Path, rows: int) -> Report:
         tempfile.TemporaryDirectory(prefix="verify-", dir=work) as made,
         run_postgres(*SETTINGS) as server,
     ):
-        for name, count in ((SMALL, 1), (WHOLE, rows)):
+        for name, count in ((SMALL, 2), (WHOLE, rows)):
             server.execute(create_table(name, count))
         contest = Contest(server, Path(made), work)
         results = [

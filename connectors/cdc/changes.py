@@ -8,6 +8,7 @@ column that the catalog does not have is not stored: a warning says so of each.
 
 from __future__ import annotations
 
+import datetime as dt
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
@@ -93,6 +94,7 @@ class ChangeFiles:
         truncated: the streams of which all rows were removed.
         failures: the streams whose changes cannot be read, and why: these have no files.
         void: the numbers of changes that were rolled back, of each stream: after the first, up to the second.
+        oldest: the time of the commit of the oldest change; None if there is no change.
     """
 
     def __init__(self, folder: Path, cursor: str, keys: Mapping[StreamId, Sequence[str]]):
@@ -108,6 +110,7 @@ class ChangeFiles:
         self._absent: defaultdict[StreamId, set[str]] = defaultdict(set)
         self._unstored: defaultdict[StreamId, Counter[str]] = defaultdict(Counter)
         self._warnings: defaultdict[StreamId, list[str]] = defaultdict(list)
+        self.oldest: dt.datetime | None = None
         self.truncated: set[StreamId] = set()
         self.failures: dict[StreamId, EltError] = {}
         self.void.clear()
@@ -128,6 +131,9 @@ class ChangeFiles:
 
     def write(self, stream: StreamId, rows: pa.RecordBatch) -> None:
         """Add rows of a stream."""
+        if UPDATED_AT in rows.schema.names:
+            oldest = pc.min(rows.column(UPDATED_AT)).as_py()
+            self.oldest = min(filter(None, (self.oldest, oldest)), default=None)
         self._files.write(stream, rows)
 
     def truncate(self, stream: StreamId, columns: Sequence[str], number: int, time: int) -> None:

@@ -29,10 +29,11 @@ from connectors.cdc.reader import (
     TableItems,
 )
 from connectors.sdk.groups import GroupCheckpoint, GroupItem, GroupState, StreamFailure, StreamPart
-from connectors.sdk.items import Checkpoint, Slice, Wait, Warn
+from connectors.sdk.items import Checkpoint, Measure, Slice, Wait, Warn
 from connectors.sdk.slice_files import find_slice_folder
 from elt_assets.errors import EltError
 from elt_assets.protocol.catalog import StreamId
+from elt_assets.protocol.messages import SOURCE_COMMIT_TIME
 
 
 def read_log(
@@ -169,6 +170,9 @@ class _LogRead(Generic[Stream, Table]):
         for stream in self._members:
             table = self._state.tables[stream]
             self._state.tables[stream] = self._reader.move(stream, table)
+        if files.oldest is not None and self._members:
+            measure = Measure(SOURCE_COMMIT_TIME, files.oldest.timestamp())
+            yield StreamPart(next(iter(self._members)), measure)
         yield GroupCheckpoint(self._state.to_state())
         yield Wait()
         self._reader.release(self._state, files)

@@ -257,9 +257,14 @@ def measures_metadata(measures: Mapping[str, float]) -> dict[str, float]:
     return {f"{MEASURE}{name}": measures[name] for name in names}
 
 
+def lag_metadata(seconds: float | None) -> dict[str, float]:
+    """Return the metadata of the lag of a source's log; empty if it is not known."""
+    return {} if seconds is None else {SOURCE_LAG: seconds}
+
+
 def remove_figures(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return the metadata of an event without the figures of its sync and of its source."""
-    figures = {*_FIGURES.values(), RATE, SOURCE_RECORDS, IGNORED}
+    figures = {*_FIGURES.values(), RATE, SOURCE_RECORDS, IGNORED, SOURCE_LAG}
     return {
         key: value
         for key, value in metadata.items()

@@ -48,6 +48,7 @@ from elt_assets.orchestration.metadata import (
     dead_letter_metadata,
     figures_metadata,
     figures_of,
+    lag_metadata,
     measures_metadata,
     publication_metadata,
     schema_metadata,
@@ -66,8 +67,10 @@ from elt_assets.pipeline.progress import (
 from elt_assets.pipeline.publication import show_name_of
 from elt_assets.pipeline.read import run_read
 from elt_assets.pipeline.stream_plan import StreamPlan
+from elt_assets.protocol.messages import SOURCE_COMMIT_TIME
 from elt_assets.runner.connector_log import LogFunction
 from elt_assets.sync.events import Acknowledged, Estimated, Logged, Measured, SessionEvent
+from elt_assets.sync.source_lag import SourceLag
 
 LAST_LINES = 30
 """Number of lines that are shown if the connector fails."""
@@ -233,6 +236,7 @@ class ReportedRead:
         self._instance = context.instance
         self._read = read
         self._measures: dict[str, float] = {}
+        self._lag = SourceLag()
 
     def report_streams(self) -> Iterator[CompleteStream]:
         """Read to the end; yield each stream when it is complete.
@@ -253,12 +257,13 @@ class ReportedRead:
                     yield self._complete(self._read.streams[event.stream])
 
     def _report(self, event: SessionEvent, log_line: LogFunction) -> None:
+        self._lag.observe(event)
         if isinstance(event, Logged):
             log_line(event.level, event.message)
         elif isinstance(event, Estimated):
             prefix = "" if event.stream is None else self._read.prefix(event.stream)
             log_line("INFO", f"{prefix}{event.text}")
-        elif isinstance(event, Measured):
+        elif isinstance(event, Measured) and event.name != SOURCE_COMMIT_TIME:
             self._measures[event.name] = event.value
             if (
                 len(self._measures) > MAX_MEASURES
@@ -271,7 +276,11 @@ class ReportedRead:
         commit = event.commit
         acknowledged = CommitMetadata(commit.sequence, commit.generation, commit.state)
         table = plan.tables.main
-        metadata = {**commit_metadata(table, acknowledged, commit.version), **self._figures(plan)}
+        metadata = {
+            **commit_metadata(table, acknowledged, commit.version),
+            **self._figures(plan),
+            **lag_metadata(self._lag.of(plan.id)),
+        }
         key = dg.AssetKey(list(plan.asset.levels))
         self._log_event(dg.AssetObservation(key, metadata=metadata, partition=plan.partition))
         reach(Failpoint.STATE_OBSERVED)
@@ -285,6 +294,7 @@ class ReportedRead:
             **source_metadata(read.progress(plan.id)),
             **schema_metadata(read.schema_changes(plan.id)),
             **measures_metadata(self._measures),
+            **lag_metadata(self._lag.of(plan.id)),
             **self._publication_metadata(plan),
         }
         self._log_end(plan)

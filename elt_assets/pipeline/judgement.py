@@ -42,7 +42,7 @@ class Verdict(Enum):
     """Excused: a value did not fit its column."""
 
 
-_MARGIN = 16
+_MARGIN = 2
 """Rows of a snapshot may have a number that is a little greater than that of the end of the log then, and
 changes that a snapshot does not show one that is greater by one."""
 DIFFERENCES = (Verdict.MISSING, Verdict.SURPLUS, Verdict.DIFFERENT)

@@ -408,6 +408,9 @@ objects, as in the meta of a RECORD. It is no column of the table, and known by 
 UNCHANGED = "SOURCE_UNCHANGED"
 """`reason` of a null in place of a value that is that of the row's former version, which the source does not
 have: a log of changes leaves out large values that did not change."""
+SOURCE_COMMIT_TIME = "source_commit_time"
+"""Name of the number by which a source of this project says when the oldest change was committed that comes
+before its next state: seconds since 1970, by the clock of the source."""
 TRUNCATED = "SOURCE_TRUNCATED"
 """`reason` of the nulls in the key of a delete which stands for all rows of the table that arrived before it:
 a log of changes says that the table was truncated, but not which rows it had."""

@@ -51,6 +51,9 @@ class Metrics:
         self._measures = meter.create_gauge(
             "elt.source.measure", description="Number that a source reports, by its name"
         )
+        self._lag = meter.create_gauge(
+            "elt.source.lag", "s", "Time from the commit in the source to that in the lake"
+        )
         self._seconds = meter.create_histogram("elt.sync.duration", "s", "Duration of syncs")
 
     def start(self, report: StreamReport) -> None:
@@ -67,5 +70,7 @@ class Metrics:
         self._syncs.add(1, {**attributes, "outcome": str(report.outcome)})
         self._failures.add(int(report.outcome == "FAIL"), attributes)
         self._seconds.record(report.seconds, attributes)
+        if report.source_lag is not None:
+            self._lag.set(report.source_lag, attributes)
         if not self._provider.force_flush(_TIMEOUT):
             raise ConnectionError("the metrics were not accepted")

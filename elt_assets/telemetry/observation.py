@@ -22,6 +22,7 @@ from typing import Any, Literal, Protocol
 from elt_assets.errors import EltError
 from elt_assets.protocol.catalog import ConfiguredStream, StreamId
 from elt_assets.sync.events import Acknowledged, Measured, SessionEvent, StreamProgress
+from elt_assets.sync.source_lag import SourceLag
 
 Outcome = Literal["COMPLETE", "FAIL", "ABORT"]
 """The end of a sync, in the words of OpenLineage. ABORT: it was cancelled."""
@@ -42,6 +43,9 @@ class StreamReport:
     rejected: int = 0
     changed: int = 0
     bytes: int = 0  # the number of bytes that were read
+    # seconds from the source's commit of the oldest change of the last window to its commit in the lake;
+    # None if the source reads no log, or no change came
+    source_lag: float | None = None
     outcome: Outcome | None = None
     error: str | None = None  # the message of the error that ended the sync
     started: float = field(default_factory=time.time)
@@ -204,6 +208,7 @@ class Observation:
         """The receivers, and why others that are configured cannot be used."""
         self._delivery = Delivery() if self._receivers else None
         self._reports: dict[StreamId, StreamReport] = {}
+        self._lag = SourceLag()
 
     @property
     def error(self) -> str | None:
@@ -226,6 +231,7 @@ class Observation:
 
     def observe(self, event: SessionEvent) -> None:
         """Count a commit, or report a number of the source."""
+        self._lag.observe(event)
         if isinstance(event, Measured) and self._subject is not None:
             measure = SourceMeasure(self._subject.connection, event.name, event.value)
             self._deliver(lambda receiver: receiver.measure(measure))
@@ -234,6 +240,7 @@ class Observation:
             report.committed += event.commit.records
             report.rejected += event.commit.rejected
             report.changed += event.commit.changed
+            report.source_lag = self._lag.of(event.stream)
             if event.completes:
                 self._finish(report, "COMPLETE", None)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+import threading
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -54,6 +56,7 @@ DAMAGES: dict[str, Damage] = {
     "other_partition": set_value("region", "xx"),
     "cursor_raised": set_value("u", 10**9),
     "position_raised": set_value("_ab_cdc_lsn", 10**15),
+    "number_raised": set_value("_ab_cdc_cursor", 10**18),
     "cursor_lowered": set_value("u", 0),
     "cursor_gone": set_value("u", None),
     "other_key": set_value("code", "x"),
@@ -92,7 +95,7 @@ def test_a_damaged_table_is_found_out_and_corrected(shop: Project, elt: Elt, see
     assert "no difference" in elt("verify", "shop")
     for seed in seeds:
         random_ = random.Random(seed)
-        names = random_.sample(sorted({*DAMAGES} - {"position_raised"}), 3)
+        names = random_.sample(sorted({*DAMAGES} - {"position_raised", "number_raised"}), 3)
         for name in names:
             damage(shop, random_.choice(["orders", "orders_history"]), name, random_)
         before = elt.json("state", "show", "shop/orders")["state"]
@@ -116,3 +119,107 @@ def contents(versions: list[Any]) -> list[str]:
         repr({name: value for name, value in row.items() if not name.startswith("_valid")})
         for row in versions
     )
+
+
+@pytest.mark.parametrize(
+    "seeds", [range(2), pytest.param(range(2, 100), marks=pytest.mark.long)], ids=["short", "long"]
+)
+def test_no_false_alarm_while_rows_get_new_values(shop: Project, elt: Elt, seeds: range) -> None:
+    """A cursor shows inserts and updates, and the next sync brings them."""
+    change(shop, ("PRAGMA journal_mode = WAL", ()))
+    numbers = itertools.count(10_000)
+    is_over = threading.Event()
+
+    def work() -> None:
+        random_ = random.Random(seeds[0])
+        while not is_over.wait(0.02):
+            number = next(numbers)
+            key = random_.choice([number, random_.randrange(1, 2_500)])
+            change(shop, put(key, amount=number % 7, u=number))
+
+    elt("sync", "shop")
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        for seed in seeds:
+            if seed % 3 == 1:
+                elt("sync", "shop")
+            (answer,) = elt.json("verify", "shop")["streams"]
+            assert (answer["passed"], answer["keys"]) == (True, []), seed
+            assert seed or answer["excused"]["changed"]
+    finally:
+        is_over.set()
+        thread.join()
+
+
+REPORTED = """
+CREATE TABLE orders (a TEXT COLLATE NOCASE NOT NULL, b TEXT NOT NULL, v TEXT, d DECIMAL(20, 6), u INTEGER,
+PRIMARY KEY (a, b))"""
+
+
+def test_keys_and_values_that_others_compare_wrongly(own: Project, elt: Elt) -> None:
+    """Keys that are the same when joined, or come in another order by a collation; long texts; zeros."""
+    keys = [
+        ("a", "aa"),
+        ("B", "bb"),
+        ("*", "x"),
+        ("1", "11"),
+        ("11", "1"),
+        ("É", "ü"),
+        ("é,1:", ""),
+    ]
+    texts = ["x" * 300, "1,2", "", "né", None, "9", " 9"]
+    decimals = ["1", "1.000000", "0.100000", "-0.5", "0.000001", None, "12345678901234.5"]
+    rows = [
+        (*key, text, number, place)
+        for place, (key, text, number) in enumerate(zip(keys, texts, decimals, strict=True))
+    ]
+    insert = "INSERT INTO orders VALUES (?, ?, ?, ?, ?)"
+    change(own, (REPORTED, ()), *((insert, row) for row in rows))
+    configure(own)
+    elt("sync", "shop")
+    assert elt.json("verify", "shop")["streams"][0]["passed"]
+    update = "UPDATE orders SET v = ? WHERE a = ? AND b = ?"
+    change(own, (update, ("x" * 299 + "y", "a", "aa")), (update, ("né", "11", "1")))
+    change(own, (update, (None, "1", "11")))
+    (answer,) = elt.json("verify", "shop", "--columns", "v", code=1)["streams"]
+    assert [entry["key"] for entry in answer["keys"]] == [["1", "11"], ["11", "1"], ["a", "aa"]]
+    assert elt.json("verify", "shop", "--columns", "d,u")["streams"][0]["passed"]
+    assert elt.json("verify", "shop", "--repair")["streams"][0]["corrected"] == 3
+    assert elt.json("verify", "shop")["streams"][0]["passed"]
+
+
+def test_what_cannot_be_done_is_said_with_what_to_do(shop: Project, elt: Elt) -> None:
+    error = elt.refuse("verify", "shop/orders")
+    assert "it was never synced" in error["message"]
+    assert "`elt sync shop orders`" in error["guidance"]
+    elt("sync", "shop", "orders")
+    elt("verify", "shop/orders")
+    assert (
+        "no field 'amout'" in elt.refuse("verify", "shop/orders", "--columns", "amout")["message"]
+    )
+    assert "leave out --sweep" in elt.refuse("verify", "shop", "--sweep", "--repair")["guidance"]
+
+    change(shop, ("DELETE FROM orders WHERE id > 2000", ()))
+    error = elt.refuse("verify", "shop/orders", "--sweep")
+    assert "499 of the 2,499 rows of the table are no longer in the source" in error["message"]
+    words = error["guidance"].rpartition("`elt ")[2].rstrip("`").split()
+    assert elt.json(*words)["streams"][0]["corrected"] == 499
+    assert len(rows_of(shop)) == 2_000
+
+    configure(shop, discovers=False, fields={"hash": ["code"]})
+    error = elt.refuse("verify", "shop/orders")
+    assert "the part 'code' of its key cannot be compared" in error["message"]
+    configure(shop, discovers=False, sync_mode="full_refresh", destination_sync_mode="overwrite")
+    error = elt.refuse("verify", "shop/orders", "--repair")
+    assert "its table is replaced by each sync" in error["message"]
+
+
+def test_a_key_that_is_not_unique_in_the_source_is_named(own: Project, elt: Elt) -> None:
+    change(own, ("CREATE TABLE orders (id INTEGER, u INTEGER)", ()))
+    change(own, *(("INSERT INTO orders VALUES (?, ?)", (n // 2, n)) for n in range(1, 5)))
+    configure(own, primary_key=[["id"]])
+    elt("sync", "shop")
+    error = elt.refuse("verify", "shop/orders")
+    assert "several rows have the key" in error["message"]
+    assert "`primary_key`" in str(error)

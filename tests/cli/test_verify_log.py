@@ -1,22 +1,28 @@
-"""`elt verify` of a table of PostgreSQL that is read from its log, while the database changes."""
+"""`elt verify` of tables that are read from the log of their database, while that changes."""
 
 from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from tests.cli.test_verify import damage
+from tests.connectors.mysql.logs import run_logged
 from tests.support.elt import Elt
 from tests.support.postgres import Postgres, run_postgres
 from tests.support.project import Project
 
 pytestmark = [pytest.mark.external, pytest.mark.usefixtures("spark")]
 
+STREAM = {
+    "name": "orders",
+    "sync_mode": "incremental",
+    "destination_sync_mode": "append_dedup",
+}
 TABLE = """
 CREATE TABLE orders (id int PRIMARY KEY, code text, amount numeric(10, 2), u bigint);
 INSERT INTO orders SELECT g, 'c' || g, g, g FROM generate_series(1, 3000) g;
@@ -35,15 +41,9 @@ def shop(own: Project, server: Postgres) -> Iterator[Project]:
     server.execute(TABLE)
     config = {"host": "127.0.0.1", "port": server.port, "database": "postgres", "user": "elt"}
     config |= {"incremental": "log", "slot": "shop", "publication": "shop"}
-    stream = {
-        "name": "orders",
-        "namespace": "public",
-        "sync_mode": "incremental",
-        "destination_sync_mode": "append_dedup",
-        "history": True,
-    }
     source = {"connector": "postgres", "config": config}
-    own.connection("shop", source=source, streams=[stream], read_together=True)
+    streams = [{**STREAM, "namespace": "public", "history": True}]
+    own.connection("shop", source=source, streams=streams, read_together=True)
     own.discover("shop")
     yield own
     server.execute(
@@ -53,21 +53,23 @@ def shop(own: Project, server: Postgres) -> Iterator[Project]:
 
 
 @contextmanager
-def change_rows(server: Postgres, random_: random.Random) -> Iterator[None]:
+def change_rows(
+    execute: Callable[[str], object], random_: random.Random, *, is_mariadb: bool = False
+) -> Iterator[None]:
     """Change rows of the table as long as the context is open."""
+    ignore, otherwise = ("IGNORE", "") if is_mariadb else ("", "ON CONFLICT DO NOTHING")
     is_over = threading.Event()
 
     def work() -> None:
         while not is_over.wait(0.02):
             number = random_.randrange(1, 3_200)
-            has_none = f"NOT EXISTS (SELECT FROM orders WHERE id = -{number})"
             statements = [
                 f"UPDATE orders SET amount = amount + 1 WHERE id = {number}",
                 f"DELETE FROM orders WHERE id = {number}",
-                f"INSERT INTO orders VALUES ({number}, 'new', 0, 0) ON CONFLICT DO NOTHING",
-                f"UPDATE orders SET id = -id WHERE id = {number} AND {has_none}",
+                f"INSERT {ignore} INTO orders VALUES ({number}, 'new', 0, 0) {otherwise}",
+                f"DELETE FROM orders WHERE id = -{number}; UPDATE orders SET id = -id WHERE id = {number}",
             ]
-            server.execute("; ".join(random_.sample(statements, random_.randrange(1, 4))))
+            execute("; ".join(random_.sample(statements, random_.randrange(1, 4))))
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -98,13 +100,13 @@ def test_no_false_alarm_while_the_source_changes(
     elt("sync", "shop")
     for seed in seeds:
         random_ = random.Random(seed)
-        with change_rows(server, random.Random(seed)):
+        with change_rows(server.execute, random.Random(seed)):
             (answer,) = elt.json("verify", "shop")["streams"]
             assert (answer["passed"], answer["undecided"], answer["keys"]) == (True, 0, []), seed
         kinds = random_.sample(["gone", "doubled", "changed", "position_raised"], 2)
         for kind in kinds:
             damage(shop, "public/orders", kind, random_)
-        with change_rows(server, random.Random(-seed)):
+        with change_rows(server.execute, random.Random(-seed)):
             (answer,) = elt.json("verify", "shop/public/orders", "--repair")["streams"]
         assert answer["passed"], seed
         assert 1 <= answer["corrected"] <= 2, kinds
@@ -124,3 +126,33 @@ def test_what_is_behind_the_log_is_not_decided_without_a_sync(
     (answer,) = elt.json("verify", "shop", "--no-sync", code=1)["streams"]
     assert (answer["undecided"], answer["keys"]) == (2, [])
     assert elt.json("verify", "shop")["streams"][0]["passed"]
+
+
+MARIADB_TABLE = """
+CREATE TABLE orders (id INT PRIMARY KEY, code VARCHAR(20), amount DECIMAL(10, 2), u BIGINT);
+INSERT INTO orders SELECT seq, CONCAT('c', seq), seq, seq FROM seq_1_to_1500;
+"""
+
+
+def test_a_table_of_mariadb_is_compared_while_it_changes(own: Project, elt: Elt) -> None:
+    with run_logged() as server:
+        server.execute(MARIADB_TABLE)
+        source = {"connector": "mysql", "config": server.config(incremental="log")}
+        own.connection(
+            "shop", source=source, streams=[{**STREAM, "namespace": "shop"}], read_together=True
+        )
+        own.discover("shop")
+        elt("sync", "shop")
+        random_ = random.Random(1)
+        with change_rows(server.execute, random_, is_mariadb=True):
+            (answer,) = elt.json("verify", "shop")["streams"]
+        assert (answer["passed"], answer["keys"]) == (True, [])
+        for kind in ("gone", "number_raised"):
+            damage(own, "shop/orders", kind, random_)
+        with change_rows(server.execute, random_, is_mariadb=True):
+            (answer,) = elt.json("verify", "shop", "--repair")["streams"]
+        assert (answer["passed"], answer["corrected"]) == (True, 2)
+        elt("sync", "shop")
+        assert elt.json("verify", "shop")["streams"][0]["passed"]
+        rows = server.texts("SELECT id, code, amount, u FROM orders ORDER BY id")
+        assert list_stored(own, "shop", "orders") == rows

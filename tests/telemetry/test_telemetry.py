@@ -59,7 +59,11 @@ class Receiver(ThreadingHTTPServer):
                 values[metric.name] = {
                     ",".join(
                         sorted(attribute.value.string_value for attribute in point.attributes)
-                    ): (point.count if metric.name.endswith("duration") else point.as_int)
+                    ): (
+                        point.count
+                        if metric.name.endswith("duration")
+                        else getattr(point, point.WhichOneof("value"))
+                    )
                     for point in points
                 }
         return values
@@ -120,6 +124,8 @@ def _validate(event: dict[str, Any]) -> RunEvent:
 def test_a_sync_and_a_failed_one_are_reported(own: Project, receiver: Receiver) -> None:
     measure = {"type": "ANALYTICS", "emitted_at": 1, "analytics": {"type": "queue", "value": "7"}}
     others = [{**measure, "analytics": {"type": "text", "value": text}} for text in ("a", "nan")]
+    oldest = {"type": "source_commit_time", "value": str(time.time() - 100)}
+    others.append({**measure, "analytics": oldest})
     traces = [{"type": "TRACE", "trace": trace} for trace in (measure, *others)]
     lines = [*traces, record(id=1, name="a"), record(id=None, name=["odd"]), state(1)]
     keyed: dict[str, Any] = {"destination_sync_mode": "append_dedup", "primary_key": [["id"]]}
@@ -161,10 +167,14 @@ def test_a_sync_and_a_failed_one_are_reported(own: Project, receiver: Receiver) 
         "FAIL,scripted,things": 1,
     }
     assert values["elt.sync.bytes"]["scripted,things"] > 0
-    assert values["elt.source.measure"] == {"queue,scripted": 7}
+    assert values["elt.source.measure"]["queue,scripted"] == 7
+    assert 100 <= values["elt.source.lag"]["scripted,things"] < 1000
     metadata = own.metadata("scripted", "things")
     assert [key for key in metadata if key.startswith("elt/measure/")] == ["elt/measure/queue"]
     assert metadata["elt/measure/queue"] == 7
+    assert 100 <= metadata["elt/source_lag_seconds"] < 1000
+    ((_, day),) = metadata["elt/days"].items()
+    assert day[6] == metadata["elt/source_lag_seconds"]
 
 
 @pytest.mark.usefixtures("spark_provider")

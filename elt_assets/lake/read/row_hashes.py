@@ -89,7 +89,12 @@ class HashedRows:
         self, untils: Sequence[KeyValues], ranges: Sequence[int]
     ) -> dict[KeyValues, list[StoredRow]]:
         """Return the rows of some ranges by their keys; of a table, deleted ones too."""
-        files = [file for file in self.files if self._may_have(file, untils, ranges)]
+        bounds = self._find_bounds()
+        files = [
+            file
+            for file in self.files
+            if _overlaps(bounds.get(file.path, (None, None)), untils, ranges)
+        ]
         rows = self._list(files, untils, ranges, self.table.schema)
         metadata = self.table.metadata
         if metadata.tombstones and not self.is_history:
@@ -130,22 +135,10 @@ class HashedRows:
         texts = {n for n in self.table.partition_by if isinstance(kinds.get(n), t.StringType)}
         return frozenset(names & texts)
 
-    def _may_have(self, file: DataFile, untils: Sequence[KeyValues], ranges: Sequence[int]) -> bool:
-        """Return whether a file may have rows of some ranges, by the bounds of the first part of the key."""
-        least, most = self._bounds.get(file.path, (None, None))
-        if least is None or most is None:
-            return True
-        for number in ranges:
-            after = untils[number - 1][0] if number else least
-            until = untils[number][0] if number < len(untils) else most
-            if after <= most and least <= until:
-                return True
-        return False
-
-    @property
-    def _bounds(self) -> Mapping[str, tuple[Any, Any]]:
+    def _find_bounds(self) -> Mapping[str, tuple[Any, Any]]:
+        """Return the bounds of the first part of the key in each file that has them, by the file's path."""
         name, kind = self.text.key[0]
-        # The order of texts in Python is not that of their bytes beyond the basic plane.
+        # The order of texts in Python is not that of their bytes.
         return self.table.bounds([name], only_logged=True) if kind == "int64" else {}
 
     def _make_job(
@@ -179,3 +172,16 @@ class HashedRows:
             list(untils),
             IS_CURRENT if self.is_history else None,
         )
+
+
+def _overlaps(bounds: tuple[Any, Any], untils: Sequence[KeyValues], ranges: Sequence[int]) -> bool:
+    """Return whether a file with these bounds of the first part of the key may have rows of some ranges."""
+    least, most = bounds
+    if least is None or most is None:
+        return True
+    for number in ranges:
+        after = untils[number - 1][0] if number else least
+        until = untils[number][0] if number < len(untils) else most
+        if after <= most and least <= until:
+            return True
+    return False

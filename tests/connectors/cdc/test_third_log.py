@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import msgspec
 import pytest
 
 from connectors.sdk.groups import GroupCheckpoint, StreamPart
-from connectors.sdk.items import Slice, Warn
+from connectors.sdk.items import Measure, Slice, Warn
 from elt_assets.errors import ConfigError
 from tests.connectors.cdc.logged_file import (
     NAMES,
@@ -255,6 +256,9 @@ def test_a_rest_of_a_snapshot_has_the_numbers_of_the_first_part(logged: Logged) 
     file.execute("DELETE FROM plain WHERE id IN (1, 59)", "UPDATE plain SET id = 99 WHERE id = 2")
     items: list[Any] = []
     lake.sync(items.append)
-    slices = [item.item for item in items if isinstance(item, StreamPart)]
+    parts = [item.item for item in items if isinstance(item, StreamPart)]
+    slices = [part for part in parts if not isinstance(part, Measure)]
     assert all(isinstance(part, Slice | Warn) for part in slices)
+    (oldest,) = [part for part in parts if isinstance(part, Measure)]  # of the changes above
+    assert oldest.name == "source_commit_time" and 0 <= time.time() - oldest.value < 600
     assert_equal(file, lake)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import random
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -222,6 +223,22 @@ def test_many_syncs_that_fail_anywhere(published: Database, own: Project, seed: 
     run_seed(own, published, seed, rounds=8)
 
 
+def test_an_event_has_the_time_from_the_servers_commit_to_the_lakes(
+    published: Database, own: Project
+) -> None:
+    connect(own, published, {"plain": {"destination_sync_mode": "append_dedup"}})
+    published.execute("INSERT INTO plain VALUES (1)")
+    assert materialize(own).success
+    start = time.time()
+    published.execute("UPDATE plain SET name = 'x'")
+    time.sleep(1)
+    assert materialize(own).success
+    metadata = own.metadata("log", published.schema, "plain")
+    assert 1 <= metadata["elt/source_lag_seconds"] <= time.time() - start
+    assert materialize(own).success  # without a change
+    assert "elt/source_lag_seconds" not in own.metadata("log", published.schema, "plain")
+
+
 def test_a_reset_of_all_streams_drops_the_slot(
     published: Database, own: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -233,6 +250,7 @@ def test_a_reset_of_all_streams_drops_the_slot(
     assert materialize(own).success
     metadata = own.metadata("log", published.schema, "plain")
     assert metadata["elt/measure/slot_retained_bytes"] >= 0
+    assert "elt/source_lag_seconds" not in metadata  # a snapshot is no change
     counts = [metadata[f"elt/records_{name}"] for name in ("read", "committed")]
     assert counts == [1, 1]  # not the end of the rows of before
     elt("reset", "log", f"{published.schema}.plain")
