@@ -2,7 +2,7 @@
 
 A source that cannot compute it in its database (`connectors.sql.comparison`) and the lake's tasks call
 `hash_rows`; the expressions of databases (`connectors.postgres.comparison`, `connectors.mysql.comparison`)
-give the same numbers, which `tests/connectors/hashes.py` checks for any values of all types.
+give the same numbers, which `tests/protocol/test_row_hash.py` checks for any values of all types.
 
 The hash is the first 8 bytes of the MD5 of the row's text in UTF-8, as an unsigned big-endian number. The sum
 of hashes is taken modulo 2^64. MD5 is no protection here: it is what databases have.

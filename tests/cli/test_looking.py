@@ -258,7 +258,7 @@ def test_status_shows_all_connections(own: Project, elt: Elt) -> None:
     script(own, [])
     script(own, [], name="other")
     output = elt("status")
-    assert "scripted:" in output and "other:" in output
+    assert "scripted/things" in output and "other/things" in output
     answers = elt.json("status")["connections"]
     assert [(answer["connection"], len(answer["streams"])) for answer in answers] == [
         ("other", 1),
