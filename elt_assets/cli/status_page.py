@@ -69,7 +69,7 @@ polyline{fill:none;stroke:var(--plot);stroke-width:1.5}
 circle{fill:var(--plot)}
 line{stroke:var(--line)}
 @media print{body{max-width:none;padding:0;font-size:10px}th{position:static}thead{display:table-header-group}
-tr{break-inside:avoid}.mark{border:1px solid currentColor}@page{size:landscape;margin:1cm}}
+tr{break-inside:avoid}.mark{border:1px solid currentColor}code{font-size:9px}@page{size:landscape;margin:1cm}}
 @media(max-width:60rem){thead{display:none}table,tbody,tr,td{display:block}td{border:0;padding:.15rem 0}
 tr{border-bottom:1px solid var(--line);padding:.6rem 0}td.figure::before{content:attr(data-label) " ";
 color:var(--faint)}}
