@@ -26,7 +26,7 @@ def lose_a_row(lake: Lake) -> None:
 
 
 def merge(lake: Lake) -> None:
-    lake.sync(KEYED, user(2, name="new"), user(5), user(9))  # keys of both files
+    lake.sync(KEYED, user(2, name="new"), user(5, name="new"), user(9))  # keys of both files
 
 
 def widen(lake: Lake) -> None:
