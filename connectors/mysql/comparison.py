@@ -32,11 +32,13 @@ from connectors.sdk.comparison import (
     KeyBounds,
     Limit,
 )
-from connectors.sql.bounds import encode_bound, is_after, is_until
+from connectors.sql.bounds import write_between
 from connectors.sql.comparison import (
     ComparedColumns,
+    RangeKeys,
     RangeSums,
     choose_columns,
+    encode_cursor,
     find_limit,
     parse_key,
     refuse_key,
@@ -44,7 +46,6 @@ from connectors.sql.comparison import (
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.catalog import ConfiguredStream
 from elt_assets.protocol.messages import Key
-from elt_assets.protocol.row_hash import MODULUS
 
 if TYPE_CHECKING:
     from connectors.mysql.stream import TableStream
@@ -137,8 +138,7 @@ class _Query:
         others = [f"COALESCE({self._write_limit() or 'TRUE'}, TRUE) + 0"]
         if cursor is not None:
             others.append(cursor.select)
-        keys: list[tuple[Key, str, Any]] = []
-        counted = total = 0
+        range_keys = RangeKeys(bounds)
         for batch in session.columns(self._write(others, self._write_range(bounds))):
             count = len(self.chosen.key)
             own, hashes, is_counted = (
@@ -149,10 +149,9 @@ class _Query:
             cursors = [None] * len(own) if cursor is None else _encode(batch[-1], cursor)
             counts = is_counted.to_pylist()
             for number, row_hash in enumerate(hashes.to_pylist()):
-                keys.append((own[number], str(row_hash), cursors[number]))
-                if int(counts[number]):
-                    counted, total = counted + 1, total + row_hash
-        return ComparedRange(bounds, counted, total % MODULUS, keys)
+                is_within = bool(int(counts[number]))
+                range_keys.add(own[number], row_hash, cursors[number], is_counted=is_within)
+        return range_keys.finish()
 
     def _write(self, others: Sequence[str], condition: str) -> str:
         """Return the query of the keys and hashes of rows, and other values, in the order of the key."""
@@ -164,13 +163,12 @@ class _Query:
 
     def _write_range(self, bounds: KeyBounds) -> str:
         """Return the condition of the rows of a range; empty for all."""
-        key, parts = self.chosen.key, []
-        names = list(map(write_order, key))
-        for values, compare in ((bounds.after, is_after), (bounds.until, is_until)):
-            if values is not None:
-                operands = list(map(write_value, key, values))
-                parts.append(compare(names, operands.__getitem__))
-        return " AND ".join(parts)
+        key = self.chosen.key
+        ends = (
+            None if values is None else list(map(write_value, key, values))
+            for values in (bounds.after, bounds.until)
+        )
+        return write_between(list(map(write_order, key)), *ends)
 
     def _write_limit(self) -> str:
         """Return the condition of the rows that are within the limit; empty for all."""
@@ -209,4 +207,4 @@ class _Query:
 def _encode(values: pa.Array, column: Column) -> list[Any]:
     """Return values of a cursor as the lake has them, in the form of a key's values."""
     stored = convert_column(values, column.type)[0].to_pylist()
-    return [v if v is None or isinstance(v, float) else encode_bound(v) for v in stored]
+    return list(map(encode_cursor, stored))

@@ -42,10 +42,12 @@ from connectors.sdk.comparison import (
     KeyBounds,
     Limit,
 )
-from connectors.sql.bounds import decode_bound, encode_bound, is_after, is_until
+from connectors.sql.bounds import decode_bound, write_between
 from connectors.sql.comparison import (
     ComparedColumns,
+    RangeKeys,
     choose_columns,
+    encode_cursor,
     incomplete_read,
     list_ranges,
     parse_key,
@@ -149,7 +151,7 @@ def _store(text: str, column: Column) -> Any:
     if column.type == t.STRING:
         return {"decimal": text} if column.kind.orders == "numeric" else text
     value = convert(pa.array([text]), column.type, NOT_FINITE)[0][0].as_py()
-    return value if isinstance(value, float) or value is None else encode_bound(value)
+    return encode_cursor(value)
 
 
 @dataclass
@@ -216,8 +218,7 @@ class _Query:
                 f"SELECT {', '.join(values)} FROM {self.stream.source} AS t"
                 f"{self._where(self._write_range(bounds))} ORDER BY {order}"
             )
-            keys: list[tuple[Key, str, Any]] = []
-            counted = total = 0
+            range_keys = RangeKeys(bounds)
             for batch in session.batches(query):
                 columns = [column.to_pylist() for column in batch.columns]
                 for *texts, number, is_counted, value in zip(*columns, strict=True):
@@ -225,23 +226,22 @@ class _Query:
                     row_hash = int(number) % MODULUS
                     own = [parse_key(text, column.type) for text, column in pairs]
                     bound = None if value is None or cursor is None else _store(value, cursor)
-                    keys.append((own, str(row_hash), bound))
-                    if is_counted == "1":
-                        counted, total = counted + 1, total + row_hash
-            yield ComparedRange(bounds, counted, total % MODULUS, keys)
+                    range_keys.add(own, row_hash, bound, is_counted=is_counted == "1")
+            yield range_keys.finish()
 
     def _write_range(self, bounds: KeyBounds) -> str:
         """Return the condition of the rows of a range; empty for all."""
-        key, parts = self.chosen.key, []
-        names = [write_order(column, self.encoding) for column in key]
-        for values, compare in ((bounds.after, is_after), (bounds.until, is_until)):
-            if values is not None:
-                operands = [
-                    write_value(column, value, self.encoding)
-                    for column, value in zip(key, values, strict=True)
-                ]
-                parts.append(compare(names, operands.__getitem__))
-        return " AND ".join(parts)
+        key = self.chosen.key
+        ends = (
+            None
+            if values is None
+            else [
+                write_value(column, value, self.encoding)
+                for column, value in zip(key, values, strict=True)
+            ]
+            for values in (bounds.after, bounds.until)
+        )
+        return write_between([write_order(column, self.encoding) for column in key], *ends)
 
     def _write_limit(self) -> str:
         """Return the condition of the rows that are within the limit; empty for all."""

@@ -90,6 +90,23 @@ def is_until(names: Sequence[str], operand: Operand) -> str:
     return _compare(names, operand, "<", "<=")
 
 
+def write_between(
+    names: Sequence[str],
+    after: Sequence[str] | None,
+    until: Sequence[str] | None,
+) -> str:
+    """Return the condition that a key is in a range, whose ends are SQL; empty if it has no end.
+
+    Args:
+        after: the key before the range; None for no bound.
+        until: the last key of the range; None for no bound.
+    """
+    ends = ((after, is_after), (until, is_until))
+    return " AND ".join(
+        compare(names, operands.__getitem__) for operands, compare in ends if operands is not None
+    )
+
+
 def _compare(
     names: Sequence[str], operand: Operand, strict: str, last: str, number: int = 0
 ) -> str:

@@ -197,6 +197,25 @@ class RangeSums:
         return closed
 
 
+class RangeKeys:
+    """Collects the keys of the rows of one range, and adds up those that are counted."""
+
+    def __init__(self, bounds: KeyBounds):
+        self.bounds = bounds
+        self._keys: list[tuple[Key, str, Any]] = []
+        self._rows = self._sum = 0
+
+    def add(self, key: Key, row_hash: int, cursor: Any, *, is_counted: bool) -> None:
+        """Add a row. `cursor`: the value of its cursor as a bound; `is_counted`: it is within the limit."""
+        self._keys.append((key, str(row_hash), cursor))
+        if is_counted:
+            self._rows, self._sum = self._rows + 1, self._sum + row_hash
+
+    def finish(self) -> ComparedRange:
+        """Return the range."""
+        return ComparedRange(self.bounds, self._rows, self._sum % MODULUS, self._keys)
+
+
 def list_ranges(sums: Iterable[tuple[int, int, Key]], size: int) -> Iterator[ComparedRange]:
     """Yield the ranges of a query that numbers rows: after the last one that is full, one without an end.
 
@@ -290,7 +309,11 @@ def _store(bound: Any, kind: t.ColumnType) -> Any:
     if bound is None:
         return None
     values, _ = convert_values([decode_bound(bound)], kind)
-    value = values[0].as_py()
+    return encode_cursor(values[0].as_py())
+
+
+def encode_cursor(value: Any) -> Any:
+    """Return the value of a cursor as the lake has it as a bound; a float is one itself."""
     return value if value is None or isinstance(value, float) else encode_bound(value)
 
 

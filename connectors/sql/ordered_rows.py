@@ -35,8 +35,10 @@ from connectors.sql.bounds import decode_bound, encode_bound
 from connectors.sql.comparison import (
     MAX_BYTES,
     ComparedColumns,
+    RangeKeys,
     RangeSums,
     choose_columns,
+    encode_cursor,
     find_limit,
     name_type,
     refuse_key,
@@ -44,7 +46,7 @@ from connectors.sql.comparison import (
 from connectors.sql.values import convert_values
 from elt_assets.protocol.catalog import ConfiguredStream
 from elt_assets.protocol.messages import Key
-from elt_assets.protocol.row_hash import MODULUS, hash_rows
+from elt_assets.protocol.row_hash import hash_rows
 
 if TYPE_CHECKING:
     from connectors.sql.stream import SqlStream
@@ -128,7 +130,7 @@ class _OrderedRows:
         return _Rows(
             [list(map(encode_bound, key)) for key in keys],
             hash_rows(arrays, kinds),
-            None if cursor is None else [_encode(value) for value in cursor.to_pylist()],
+            None if cursor is None else list(map(encode_cursor, cursor.to_pylist())),
             count_within(cursor, self.limit, len(keys)),
         )
 
@@ -171,38 +173,32 @@ def count_within(cursor: pa.Array | None, limit: Limit | None, rows: int) -> np.
     return np.asarray(is_within)
 
 
-def _encode(value: Any) -> Any:
-    return None if value is None else encode_bound(value)
-
-
 def list_keys(rows: Iterable[_Rows], ranges: Sequence[KeyBounds]) -> Iterator[ComparedRange]:
     """Yield the ranges that were asked for, with the keys of their rows.
 
     Args:
         rows: in the order of the key, at least those of the ranges, which are in this order too.
     """
-    remaining = iter(ranges)
-    bounds = next(remaining, None)
-    keys: list[tuple[Key, str, Any]] = []
-    counted = total = 0
+    remaining = map(RangeKeys, ranges)
+    range_keys = next(remaining, None)
     for batch in rows:
         for number, key in enumerate(batch.keys):
             while (
-                bounds is not None and bounds.until is not None and _is_greater(key, bounds.until)
+                range_keys is not None
+                and range_keys.bounds.until is not None
+                and _is_greater(key, range_keys.bounds.until)
             ):
-                yield ComparedRange(bounds, counted, total % MODULUS, keys)
-                bounds, keys, counted, total = next(remaining, None), [], 0, 0
-            if bounds is None:
+                yield range_keys.finish()
+                range_keys = next(remaining, None)
+            if range_keys is None:
                 return
-            if bounds.after is None or _is_greater(key, bounds.after):
-                hash_of_row = int(batch.hashes[number])
+            if range_keys.bounds.after is None or _is_greater(key, range_keys.bounds.after):
                 cursor = None if batch.cursors is None else batch.cursors[number]
-                keys.append((key, str(hash_of_row), cursor))
-                if batch.is_counted[number]:
-                    counted, total = counted + 1, total + hash_of_row
-    while bounds is not None:
-        yield ComparedRange(bounds, counted, total % MODULUS, keys)
-        bounds, keys, counted, total = next(remaining, None), [], 0, 0
+                is_counted = bool(batch.is_counted[number])
+                range_keys.add(key, int(batch.hashes[number]), cursor, is_counted=is_counted)
+    while range_keys is not None:
+        yield range_keys.finish()
+        range_keys = next(remaining, None)
 
 
 def _is_greater(key: Key, other: Key) -> bool:
