@@ -7,16 +7,13 @@ that finds one change of each table is its start, which is left out.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import psutil
 from deltalake import DeltaTable
 
 from benchmarks import measure
@@ -39,9 +36,6 @@ SHARE = 4
 _STARTS = 3
 TRANSACTION = 1_000
 """Rows of a transaction of the rate's changes."""
-
-_END_SECONDS = 1
-"""Time for the server's processes of a client to end."""
 
 
 @dataclass(frozen=True)
@@ -201,17 +195,8 @@ class Changes:
         return measure.run(list_command("group:bench"), environment, ROOT, log).cost
 
     def _server_core(self) -> float:
-        """Return the core-seconds of the server's processes, also of those that have ended."""
         assert self._server.process is not None
-        time.sleep(_END_SECONDS)
-        root = psutil.Process(self._server.process.pid)
-        times = root.cpu_times()
-        total: float = times.user + times.system + times.children_user + times.children_system
-        for process in root.children():
-            with contextlib.suppress(psutil.NoSuchProcess):
-                own = process.cpu_times()
-                total += own.user + own.system
-        return total
+        return measure.server_core(self._server.process.pid)
 
     def _count_appended(self) -> int:
         return self._count(TABLE) + self._count(LARGE)

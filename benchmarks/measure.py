@@ -200,6 +200,23 @@ def core_seconds() -> float:
     return sum(_core(process) for process in [root, *_children(root)])
 
 
+_END_SECONDS = 1
+"""Seconds in which a server ends the processes of connections that are closed."""
+
+
+def server_core(pid: int) -> float:
+    """Return the core-seconds of a server's processes, also of those that have ended."""
+    time.sleep(_END_SECONDS)
+    root = psutil.Process(pid)
+    times = root.cpu_times()
+    total: float = times.user + times.system + times.children_user + times.children_system
+    for process in root.children():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            own = process.cpu_times()
+            total += own.user + own.system
+    return total
+
+
 def by_role(root: psutil.Process) -> Iterator[tuple[str, psutil.Process]]:
     """Yield the processes of a command that are alive, each with its role."""
     yield DRIVER, root

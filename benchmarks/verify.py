@@ -7,15 +7,11 @@ program: the same with a table of two rows. Those of the server are printed besi
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-
-import psutil
 
 from benchmarks import measure
 from benchmarks.contenders import ROOT, places
@@ -29,7 +25,6 @@ from tests.support.postgres import run_postgres
 
 SMALL, WHOLE = "small", "whole"
 SETTINGS = ("shared_buffers=512MB", "max_wal_size=4GB")
-_END_SECONDS = 1
 STARTS = 2
 
 
@@ -108,17 +103,8 @@ class Contest:
         return cost
 
     def _server_core(self) -> float:
-        """Return the core-seconds of the server's processes, also of those that have ended."""
         assert self._server.process is not None
-        time.sleep(_END_SECONDS)
-        root = psutil.Process(self._server.process.pid)
-        times = root.cpu_times()
-        total: float = times.user + times.system + times.children_user + times.children_system
-        for process in root.children():
-            with contextlib.suppress(psutil.NoSuchProcess):
-                own = process.cpu_times()
-                total += own.user + own.system
-        return total
+        return measure.server_core(self._server.process.pid)
 
 
 def _report(rows: int, results: Sequence[Result]) -> Report:

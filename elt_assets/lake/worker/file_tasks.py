@@ -159,6 +159,22 @@ def _copy(job: SplitJob, path: str, is_pulled: Any, rest: FileWriter, matching: 
             rest.write(batch.filter(pc.invert(mask)))
 
 
+def write_without(output: Output, path: str, is_left_out: Any) -> Sequence[WrittenFile]:
+    """Write the rows of a file to new files without some, and return these.
+
+    Args:
+        path: of the file, in the file system of `output`.
+        is_left_out: a boolean for each of its rows.
+    """
+    writer, offset = open_writer(output), 0
+    with discard_on_error(writer), open_parquet(output.root[0], path) as file:
+        for rows in read_batches(file):
+            writer.write(rows.filter(pc.invert(is_left_out.slice(offset, len(rows)))))
+            offset += len(rows)
+        writer.close()
+    return writer.files
+
+
 def _no_match(system: Any, path: str) -> Any:
     """Return False for each row of a file."""
     with system.open_input_file(path) as source:

@@ -14,13 +14,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from elt_assets.lake.worker.file_tasks import write_without
 from elt_assets.lake.worker.parquet import (
     Output,
     WrittenFile,
-    discard_on_error,
-    open_parquet,
-    open_writer,
-    read_batches,
     read_keys,
 )
 
@@ -61,21 +58,13 @@ def make_leave_out(job: SuppressionJob) -> Callable[[int], LeftOut]:
     """Return the function that writes the file of a number again, without rows of suppressed keys."""
 
     def leave_out(number: int) -> LeftOut:
-        system, root = job.output.root
-        path = f"{root}/{job.files[number]}"
+        path = f"{job.output.root[1]}/{job.files[number]}"
         keys = _read_rejected_keys(job, path) if job.is_rejected else _read_keys(job, path)
         mask = pa.array([text in job.hashes for text in hash_keys(job.salt, keys)], pa.bool_())
         count = pc.sum(mask).as_py() or 0
         if not count:
             return 0, []
-        writer, offset = open_writer(job.output), 0
-        with discard_on_error(writer), open_parquet(system, path) as file:
-            for batch in read_batches(file):
-                is_stored = pc.invert(mask.slice(offset, len(batch)))
-                offset += len(batch)
-                writer.write(batch.filter(is_stored))
-            writer.close()
-        return count, writer.files
+        return count, write_without(job.output, path, mask)
 
     return leave_out
 

@@ -15,16 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from elt_assets.lake.worker.comparison import compare_values, to_numpy, whole
-from elt_assets.lake.worker.file_tasks import encode_keys, read_rows
+from elt_assets.lake.worker.file_tasks import encode_keys, read_rows, write_without
 from elt_assets.lake.worker.parquet import (
     Output,
     WrittenFile,
     column_at,
-    discard_on_error,
-    open_parquet,
-    open_writer,
     read_all_keys,
-    read_batches,
     read_keys,
 )
 
@@ -134,14 +130,8 @@ def make_leave_out(
     """
 
     def leave_out(number: int) -> Sequence[WrittenFile]:
-        system, root = job.output.root
-        is_kept = np.unpackbits(np.frombuffer(is_left_out, np.uint8)) == 0
-        offset, writer = starts[number], open_writer(job.output)
-        with discard_on_error(writer), open_parquet(system, f"{root}/{job.batch[number]}") as file:
-            for rows in read_batches(file):
-                writer.write(rows.filter(pa.array(is_kept[offset : offset + len(rows)])))
-                offset += len(rows)
-            writer.close()
-        return writer.files
+        rows = np.unpackbits(np.frombuffer(is_left_out, np.uint8)) == 1
+        path = f"{job.output.root[1]}/{job.batch[number]}"
+        return write_without(job.output, path, pa.array(rows).slice(starts[number]))
 
     return leave_out
