@@ -12,6 +12,7 @@ from typing import BinaryIO
 
 from connectors.sdk.airbyte.commands import add_commands, run_command
 from connectors.sdk.airbyte.output import SourceOutput
+from connectors.sdk.lent import await_returns
 from connectors.sdk.programs import offer
 from connectors.sdk.singer.commands import add_options, run_tap
 from connectors.sdk.singer.output import TapOutput
@@ -54,6 +55,7 @@ def _exit_code(command: Callable[[], int], output: Output) -> int:
         output.flush()
     except OutputClosedError:
         return 1
+    await_returns()
     return 1 if failures else 0
 
 

@@ -13,8 +13,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyarrow import fs
 
+from connectors.sdk.lent import lend
 from elt_assets.errors import ConfigError, SystemFailure
 
 MAX_LINKED = 100_000
@@ -91,7 +93,15 @@ def wrap_file_system(system: Any) -> fs.FileSystem:
 
 
 class _Handler(fs.FSSpecHandler):  # type: ignore[misc] # pyarrow has no types
-    """Adds the times of modification, which file systems name in different ways."""
+    """Adds the times of modification, which file systems name in different ways, and lends its files."""
+
+    def open_input_stream(self, path: str) -> pa.PythonFile:
+        return self.open_input_file(path)
+
+    def open_input_file(self, path: str) -> pa.PythonFile:
+        if not self.fs.isfile(path):
+            raise FileNotFoundError(path)
+        return pa.PythonFile(lend(self.fs.open(path, mode="rb")), mode="r")
 
     @staticmethod
     def _create_file_info(path: str, info: Mapping[str, Any]) -> fs.FileInfo:

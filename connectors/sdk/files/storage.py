@@ -18,6 +18,7 @@ from connectors.sdk.files.file_systems import list_paths, wrap_file_system
 from connectors.sdk.files.globs import Glob
 from connectors.sdk.files.memory import FILE_MEMORY_MEGABYTES, limit_memory_growth
 from connectors.sdk.files.read_files import FileVersion
+from connectors.sdk.lent import lend
 from elt_assets.errors import ConfigError, EltError, TransientError
 
 _DENIED = (
@@ -257,7 +258,7 @@ class Storage:
         chosen = find_compression(file.path, compression)
         reader = self._find_reader(file)
         if reader is not None:
-            content = pa.PythonFile(reader.open(self.path(file)), mode="r")
+            content = pa.PythonFile(lend(reader.open(self.path(file))), mode="r")
             return content if chosen is None else pa.CompressedInputStream(content, chosen)
         with self._find_to_open(file) as path:
             return self.system.open_input_stream(path, compression=chosen)
@@ -266,7 +267,7 @@ class Storage:
         """Return a file that can be read at any place."""
         reader = self._find_reader(file)
         if reader is not None:
-            return pa.PythonFile(reader.open(self.path(file)), mode="r")
+            return pa.PythonFile(lend(reader.open(self.path(file))), mode="r")
         with self._find_to_open(file) as path:
             return self.system.open_input_file(path)
 

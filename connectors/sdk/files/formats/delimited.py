@@ -30,6 +30,7 @@ from connectors.sdk.files.rows import FileRows, make_file_error, name_columns, r
 from connectors.sdk.files.schema import ColumnShape, Shapes
 from connectors.sdk.files.storage import Storage, find_compression
 from connectors.sdk.files.texts import cast_texts, infer_kinds, json_value
+from connectors.sdk.lent import lend
 
 _ROW_BYTES = 100
 _BATCH_ROWS = 1 << 16
@@ -108,7 +109,7 @@ class Delimited:
         blocks = BlockStream(stream, check)
         try:
             reader = pacsv.open_csv(
-                pa.PythonFile(blocks, mode="r"),
+                pa.PythonFile(lend(blocks), mode="r"),
                 read_options=pacsv.ReadOptions(
                     use_threads=False,
                     block_size=max(options.max_row_bytes, 1 << 20),
@@ -120,7 +121,7 @@ class Delimited:
                     quote_char=options.quote or False,
                     escape_char=options.escape or False,
                     newlines_in_values=options.quote is not None,
-                    invalid_row_handler=handle,
+                    invalid_row_handler=lend(handle),
                 ),
                 convert_options=pacsv.ConvertOptions(
                     column_types=dict.fromkeys(raw_names, pa.string()),
