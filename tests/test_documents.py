@@ -35,6 +35,12 @@ def test_the_target_of_every_link_exists(document: Path) -> None:
             assert not anchor or anchor in anchors(path), f"{target}#{anchor}"
 
 
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_each_test_that_a_document_names_exists(document: Path) -> None:
+    for path, name in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", document.read_text()):
+        assert f"def {name}(" in (REPOSITORY / path).read_text(), f"{path}::{name}"
+
+
 def test_modules_named_in_the_architecture_exist() -> None:
     text = (REPOSITORY / "docs" / "architecture.md").read_text()
     names = set(re.findall(r"`([a-z_]+/[a-z_/]+)`", text))
