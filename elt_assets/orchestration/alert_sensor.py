@@ -19,7 +19,6 @@ Test: `tests/orchestration/test_alert_sensor.py`
 
 # No `from __future__ import annotations`: Dagster inspects the annotation of the context.
 import json
-import re
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,7 +47,6 @@ WAIT = 25.0
 MAX_EVENTS = 1_000
 """Number of events in which a tick looks for changes of columns; the next one goes on."""
 _MAX_NAMES, _MAX_TEXT = 5, 500
-_CONNECTOR = re.compile(r"\bconnector \S+ ")
 _CHOICES: Mapping[Kind, str] = {"failed": "failed", "unreadable": "failed", "stale": "stale"}
 _TITLES = {"failed": "failed", "stale": "stale", "check": "failed checks", "schema": "new columns"}
 
@@ -147,7 +145,7 @@ def _find_problems(
         for concern in status.concerns:
             choice = _CHOICES.get(concern.kind)
             if choice in configured.on:
-                text = _name_connection(concern.text, status.connection)
+                text = concern.text[:_MAX_TEXT]
                 cause = f"{status.connection}: {concern.cause}"[:_MAX_TEXT]
                 yield (
                     f"{concern.kind} {subject}",
@@ -171,18 +169,12 @@ def _find_failed_jobs(
 ) -> Iterator[tuple[str, Problem]]:
     """Yield the jobs of connections and of the project whose last run failed."""
     connections = dict.fromkeys(asset.connection.name for asset in streams)
-    jobs = {f"{name}_{verb}": name for name in connections for verb in ("check", "discover")}
-    jobs |= dict.fromkeys((MAINTENANCE_JOB, REPLAY_JOB), "the project")
-    for name, connection in jobs.items():
+    jobs = [f"{name}_{verb}" for name in connections for verb in ("check", "discover")]
+    for name in [*jobs, MAINTENANCE_JOB, REPLAY_JOB]:
         failure = find_failed_job(name, instance)
         if failure is not None:
-            text = _name_connection(failure.message, connection)
+            text = failure.message[:_MAX_TEXT]
             yield f"failed job {name}", Problem("failed", f"job {name}", text, cause=f"job {text}")
-
-
-def _name_connection(text: str, connection: str) -> str:
-    """Return an error in which a connector has the name of its connection, and not that of its program."""
-    return _CONNECTOR.sub(f"the connector of {connection} ", text)[:_MAX_TEXT]
 
 
 def _compare(problems: Problems, current: Mapping[str, Problem]) -> None:

@@ -95,6 +95,7 @@ def _open(
         environment=settings.environment,
         installation=settings.installation,
         container=settings.container,
+        connection=connection.name,
         on_log=on_log,
         deadlines=connection.deadlines.seconds(),
         trusted=settings.trust or (),

@@ -303,7 +303,7 @@ class Settings:
 
     Args:
         written: the config as the user wrote it, with references (`{env: NAME}`).
-        name: the connector's name in messages.
+        title: the connector in messages.
         mask: gets every secret in the config.
         store: the file of the connector's changes; None keeps them in memory.
         warn: receives, once each, the parts of the specification that cannot be checked.
@@ -312,13 +312,13 @@ class Settings:
     def __init__(
         self,
         config: Mapping[str, Any],
-        name: str,
+        title: str,
         mask: Masker,
         store: Path | UpdateFile | None,
         warn: Callable[[str], None],
     ):
         self._written = config
-        self._name = name
+        self._title = title
         self._mask = mask
         self._path = store
         self._store = ConfigStore(store)
@@ -342,7 +342,7 @@ class Settings:
         validation = self._validate(config, schema)
         if validation.violations:
             raise ConfigError(
-                f"the config of connector {self._name} violates its specification:\n"
+                f"the config of {self._title} violates its specification:\n"
                 f"{_violation_list(validation)}",
                 guidance=f"correct `source.config` in the connection's YAML{self._reset_hint(changes)}",
             )
@@ -372,7 +372,7 @@ class Settings:
             return Message(type="LOG", log=Log(level="WARN", message=text))
         if control.connectorConfig is None:
             raise SystemFailure(
-                f"connector {self._name} sent a {CONNECTOR_CONFIG} message without a config",
+                f"{self._title} sent a {CONNECTOR_CONFIG} message without a config",
                 guidance="this is a defect of the connector; the stored config is unchanged",
             )
         self._change(config, control.connectorConfig.config, schema)
@@ -394,7 +394,7 @@ class Settings:
         validation = self._validate(updated, schema)
         if validation.violations:
             raise SystemFailure(
-                f"connector {self._name} changed its config to one that violates its specification:\n"
+                f"{self._title} changed its config to one that violates its specification:\n"
                 f"{_violation_list(validation)}",
                 guidance="this is a defect of the connector; the stored config is unchanged",
             )
@@ -413,7 +413,7 @@ class Settings:
         size = sum(map(len, texts))
         if len(texts) > MAX_CHANGES or size > MAX_CHANGED_CHARACTERS:
             raise SystemFailure(
-                f"connector {self._name} changed {len(texts):,} texts of its config, with {size:,} "
+                f"{self._title} changed {len(texts):,} texts of its config, with {size:,} "
                 f"characters; {MAX_CHANGES:,} and {MAX_CHANGED_CHARACTERS:,} are possible",
                 guidance="this is a defect of the connector; the stored config is unchanged",
             )
@@ -427,7 +427,7 @@ class Settings:
         for place, value in changed.items():
             if any(map(is_mask, strings([value]))):
                 raise SystemFailure(
-                    f"connector {self._name} changed config.{'.'.join(map(str, place))} to a mask, and the "
+                    f"{self._title} changed config.{'.'.join(map(str, place))} to a mask, and the "
                     "credential in its place is not in the message",
                     guidance="this is a defect of the connector; the stored config is unchanged. If the "
                     "former credential is no longer valid, write a new one into the config",
@@ -440,12 +440,12 @@ class Settings:
 
     def _validate(self, config: Mapping[str, Any], schema: Mapping[str, Any]) -> Validation:
         """Validate a config, and add its secrets to the mask."""
-        validation = validate(config, schema, self._name)
+        validation = validate(config, schema, self._title)
         self._mask.add(as_texts(value for _, value in validation.secrets))
         if validation.flaw is not None and validation.flaw != self._flaw:
             self._flaw = validation.flaw
             self._warn(
-                f"the config of connector {self._name} is not checked: its specification is not valid JSON "
+                f"the config of {self._title} is not checked: its specification is not valid JSON "
                 f"Schema: {validation.flaw}"
             )
         return validation

@@ -50,11 +50,11 @@ class Validation(msgspec.Struct):
     """The secret values of the config, each with its place."""
 
 
-def validate(config: Mapping[str, Any], schema: Mapping[str, Any], name: str) -> Validation:
+def validate(config: Mapping[str, Any], schema: Mapping[str, Any], title: str) -> Validation:
     """Validate a config against a `connectionSpecification`.
 
     Args:
-        name: the connector's name in messages.
+        title: the connector in messages.
 
     Raises:
         SystemFailure: the validation exceeds its limits, or the specification is nested too deeply.
@@ -77,7 +77,7 @@ def validate(config: Mapping[str, Any], schema: Mapping[str, Any], name: str) ->
         return msgspec.json.decode(done.stdout, type=Validation)
     except (RecursionError, subprocess.SubprocessError, msgspec.MsgspecError):
         raise SystemFailure(
-            f"the config of connector {name} cannot be checked: its specification is nested too deeply, or "
+            f"the config of {title} cannot be checked: its specification is nested too deeply, or "
             f"checking it takes more than {_CPU_SECONDS} seconds of processor time or {_MEMORY >> 30} GiB",
             guidance="this is a defect of the connector's specification: report it to its maintainer",
         ) from None

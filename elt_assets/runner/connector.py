@@ -103,7 +103,7 @@ class Connector:
         """Masks the secrets that are known so far."""
         self._deadline: float | None = None
         self._running: set[Process] = set()
-        self._settings = Settings(spec.config, self.name, self.mask, spec.store, self._warn)
+        self._settings = Settings(spec.config, spec.title, self.mask, spec.store, self._warn)
 
     @cached_property
     def specification(self) -> Specification:
@@ -449,7 +449,7 @@ class Connector:
         return answer
 
     def _warn(self, text: str) -> None:
-        self.spec.on_log("WARN", ConnectorLog(self.mask, self.name).text(text))
+        self.spec.on_log("WARN", ConnectorLog(self.mask, self.spec.title).text(text))
 
     def _log_message(self, message: Message) -> None:
         line = log_line(message)
@@ -467,7 +467,7 @@ class Connector:
         **stdin: Any,
     ) -> Generator[Received, None, None]:
         error: ErrorTrace | None = None
-        log = ConnectorLog(self.mask, self.name)
+        log = ConnectorLog(self.mask, self.spec.title)
         with (
             private_files(self.spec.workdir, files) as arguments,
             self._start(verb, arguments, **stdin) as process,
@@ -511,7 +511,7 @@ class Connector:
         return self._settings.apply(control, config, schema)
 
     def _process_name(self, verb: str) -> str:
-        return f"`{verb}` of connector {self.name}"
+        return f"`{verb}` of {self.spec.title}"
 
     def _verb_arguments(self, verb: str, files: Sequence[str]) -> Sequence[str]:
         """Return the arguments of the program for a verb; `files` are those that name its files."""
@@ -540,7 +540,7 @@ class Connector:
             except DeadlineError:
                 if self._deadline is not None or limit is None:
                     raise
-                raise deadline_failure(verb, self.name, limit) from None
+                raise deadline_failure(verb, self._process_name(verb), limit) from None
             except EltError as error:
                 if process.failed and error.guidance is None:
                     error.guidance = self.spec.explain_failure(error)

@@ -84,9 +84,9 @@ _LEVEL_PATTERNS = [
 class ConnectorLog:
     """Filters the output of one process of a connector."""
 
-    def __init__(self, mask: Masker, name: str):
+    def __init__(self, mask: Masker, title: str):
         self._mask = mask
-        self._name = name
+        self._title = title
         self._limits = {
             True: _Limit(MAX_LINES, MAX_LINES_LATER),
             False: _Limit(MAX_LINES, MAX_LINES),
@@ -125,7 +125,7 @@ class ConnectorLog:
             self._errors += 1
             if self._errors > MAX_ERRORS:
                 raise SystemFailure(
-                    f"connector {self._name} sent more than {MAX_ERRORS:,} ERROR traces",
+                    f"{self._title} sent more than {MAX_ERRORS:,} ERROR traces",
                     guidance="the log contains the first of them",
                 )
         elif trace is not None and trace.stream_status is not None:
@@ -161,9 +161,7 @@ class ConnectorLog:
         dropped, limit.dropped = limit.dropped, 0
         if dropped:
             kind = "warnings and errors" if severe else "log lines"
-            text = (
-                f"{dropped:,} {kind} of connector {self._name} were dropped: too many in a minute"
-            )
+            text = f"{dropped:,} {kind} of {self._title} were dropped: too many in a minute"
             log = Log(level="WARN" if severe else "INFO", message=text)
             yield Message(type="LOG", log=log)
 

@@ -61,10 +61,10 @@ def connector_failure(
     return failure
 
 
-def deadline_failure(verb: str, name: str, seconds: float) -> TransientError:
-    """Return the error for a verb that did not end before its deadline."""
+def deadline_failure(verb: str, action: str, seconds: float) -> TransientError:
+    """Return the error for a verb that did not end in time; `action` is as for `raise_for_exit`."""
     return TransientError(
-        f"`{verb}` of connector {name} took longer than {seconds:g} seconds and was stopped",
+        f"{action} took longer than {seconds:g} seconds and was stopped",
         guidance=f"if it needs longer, set a longer `deadlines.{verb}` in the connection's YAML",
     )
 

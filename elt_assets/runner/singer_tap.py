@@ -108,7 +108,7 @@ class SingerTap(Connector):
         try:
             return read_catalog(output)
         except SystemFailure as failed:
-            raise ConnectorLog(self.mask, self.name).failure(failed) from None
+            raise ConnectorLog(self.mask, self.spec.title).failure(failed) from None
 
     def read(
         self,
@@ -221,7 +221,7 @@ class SingerTap(Connector):
 
     def _output(self, verb: str, files: Mapping[str, Any]) -> bytes:
         """Return all output of a verb."""
-        log = ConnectorLog(self.mask, self.name)
+        log = ConnectorLog(self.mask, self.spec.title)
         with (
             private_files(self.spec.workdir, files) as arguments,
             self._start(verb, arguments) as running,

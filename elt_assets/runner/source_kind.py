@@ -118,7 +118,7 @@ class SourceKind(ABC):
         """
 
     def name(self, value: Value) -> str:
-        """Return the connector's name in messages."""
+        """Return the connector's own name."""
         return self.display(value)
 
     def display(self, value: Value) -> str:
@@ -205,14 +205,23 @@ class ConnectorSpec:
     """Maximum seconds without output; None for no limit."""
     deadlines: Mapping[str, float] = field(default_factory=lambda: DEADLINES)
     """The time limit of each verb in seconds."""
+    connection: str | None = None
+    """The connection that it belongs to; None if it is only tried."""
     on_log: LogFunction = ignore
     """Receives the log lines of all verbs but `read` and `write`, which yield them as messages, and warnings
     about parts of the specification that cannot be checked."""
 
     @property
     def name(self) -> str:
-        """The connector's name in messages."""
+        """The connector's own name."""
         return self.kind.name(self.value)
+
+    @property
+    def title(self) -> str:
+        """The connector in messages: its connection tells it from others, and its program may be `python`."""
+        if self.connection is None:
+            return f"connector {self.name}"
+        return f"the connector of {self.connection}"
 
     @property
     def image(self) -> Image | None:

@@ -88,7 +88,7 @@ def test_too_many_secrets_are_an_error() -> None:
     ids=["many", "long"],
 )
 def test_a_control_message_with_too_much_is_refused(changed: list[str]) -> None:
-    settings = Settings({"a": 1}, "shop", Masker(), None, print)
+    settings = Settings({"a": 1}, "connector shop", Masker(), None, print)
     config: dict[str, Any] = {"a": 1}
     control = Control(
         type="CONNECTOR_CONFIG", connectorConfig=ConnectorConfig(config={"b": changed})

@@ -75,7 +75,7 @@ json_schemas = st.recursive(
 )
 def test_a_specification_that_is_not_valid_is_not_used(about_d: Any, flaw: str | None) -> None:
     schema = {"type": "object", "properties": {"d": about_d, "n": NUMBER}}
-    result = validate({"d": "a" * 40 + "b", "n": "many"}, schema, "x")
+    result = validate({"d": "a" * 40 + "b", "n": "many"}, schema, "connector x")
     if flaw is None:
         assert (result.violations, result.flaw) == (['config.n: is not of type "integer"'], None)
     else:
@@ -86,7 +86,9 @@ def test_a_specification_that_is_not_valid_is_not_used(about_d: Any, flaw: str |
 @settings(max_examples=examples(200))
 def test_a_specification_of_any_form_gives_violations_or_a_flaw(schema: Any, value: Any) -> None:
     config = {"d": value, "secret": "hunter2"}
-    result = validate(config, {"properties": {"d": schema, "secret": {"type": "integer"}}}, "x")
+    result = validate(
+        config, {"properties": {"d": schema, "secret": {"type": "integer"}}}, "connector x"
+    )
     assert result.flaw is not None or result.violations
     assert "hunter2" not in f"{result.violations}{result.flaw}"
 
@@ -107,18 +109,18 @@ def test_only_a_bounded_check_is_made_in_this_process(
     monkeypatch.setattr(sys, "executable", "/no/such/program")
     expected = contextlib.nullcontext() if is_bounded else pytest.raises(FileNotFoundError)
     with expected:
-        assert validate({}, schema, "x").violations == []
+        assert validate({}, schema, "connector x").violations == []
 
 
 def test_a_schema_that_contains_itself_ends_with_the_config() -> None:
     tree = {"properties": {"left": {"$ref": "#/definitions/tree"}, "n": NUMBER}}
     schema = {"definitions": {"tree": tree}, "$ref": "#/definitions/tree"}
-    assert validate({"left": {"left": {"n": 1}}}, schema, "x").flaw is None
+    assert validate({"left": {"left": {"n": 1}}}, schema, "connector x").flaw is None
 
 
 def test_a_reference_may_point_to_the_whole_schema() -> None:
     schema = {"properties": {"child": {"$ref": "#"}, "n": NUMBER}}
-    found = validate({"child": {"child": {"n": "x"}}}, schema, "x")
+    found = validate({"child": {"child": {"n": "x"}}}, schema, "connector x")
     assert found.violations == ['config.child.child.n: is not of type "integer"']
     assert found.flaw is None
 
@@ -149,7 +151,7 @@ def test_no_reference_is_fetched(kind: str, server: tuple[str, list[str]], tmp_p
         "relative": "other.json",
     }
     schema = {"$id": f"{address}/base", "properties": {"a": {"$ref": targets[kind]}}}
-    assert "leads to nothing" in str(validate({"a": 1}, schema, "x").flaw)
+    assert "leads to nothing" in str(validate({"a": 1}, schema, "connector x").flaw)
     assert asked == []
 
 
@@ -162,7 +164,9 @@ def nested(depth: int) -> dict[str, Any]:
 
 def test_a_specification_that_is_nested_too_deeply_is_an_error() -> None:
     with pytest.raises(SystemFailure, match="connector x cannot be checked") as failure:
-        validate({}, nested(50_000), "x")  # more than any recursion limit that a process sets
+        validate(
+            {}, nested(50_000), "connector x"
+        )  # more than any recursion limit that a process sets
     assert failure.value.guidance
 
 
@@ -173,12 +177,12 @@ def test_exponential_references_are_stopped() -> None:
     }
     schema = {"definitions": {**doubling, "a60": {}}, "$ref": "#/definitions/a0"}
     with pytest.raises(SystemFailure, match="takes more than"):
-        validate({"x": 1}, schema, "x")
+        validate({"x": 1}, schema, "connector x")
 
 
 def test_a_property_with_an_invalid_pattern_is_a_secret() -> None:
     schema = {"patternProperties": {"(": {"airbyte_secret": True}}}
-    found = validate({"password": "hunter2"}, schema, "x")
+    found = validate({"password": "hunter2"}, schema, "connector x")
     assert [value for _, value in found.secrets] == ["hunter2"]
 
 

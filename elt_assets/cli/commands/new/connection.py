@@ -295,7 +295,7 @@ def _ask(source: ChosenSource, given_config: Json, name: str, out: Output) -> _A
             hint = f"part of the config is an example; {' and '.join(steps)}, and try again"
             error.guidance = "; ".join(filter(None, (error.guidance, hint)))
         raise
-    secrets = validate(required.config, schema, connector.name).secrets
+    secrets = validate(required.config, schema, connector.spec.title).secrets
     config, replaced = replace_secrets(required.config, secrets, name, required.variables)
     added = {variable: _join(place) for variable, (place, _) in required.variables.items()}
     examples = [_join(place) for place in required.examples]
