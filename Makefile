@@ -69,6 +69,7 @@ check: $(STAMP) docs  ## lint, format, imports, names, size of the code, types, 
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python scripts/code_names.py
 	$(BIN)/python scripts/code_size.py --check
+	$(BIN)/python scripts/module_users.py --check
 	$(BIN)/mypy
 
 # `--quiet` would hide warnings from `--strict` too.

@@ -1,4 +1,7 @@
-"""What commands do without Dagster: find streams by name, start the connector, parse JSON and files."""
+"""What many commands need, and what needs no Dagster: streams by name, the connector, JSON and files.
+
+`assets` has its counterpart with Dagster, and uses it too.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""The last sync of each stream, from Dagster's event log, and the results of its checks, for `status`.
+"""The last sync of each stream, from Dagster's event log, and the results of its checks.
+
+`status` reads them, and `attention` judges them; `alert_sensor` asks why the last run of a job failed.
 
 First the values; then `StoredEvents`, which has what Dagster knows of many streams from a few queries; then
-what became of a stream in its newest run.
+what became of a stream in its newest run, the counts of its partitions, and why a job failed.
 
 A stream is complete in a run if it was materialised there, whatever became of the rest of the run: a run
 reads several streams, and a blocking check fails it after the commit. A run of several partitions

@@ -1,9 +1,10 @@
 """The figures of a sync, the sentences about what it did not store as it came, and its progress in the log.
 
-First `SyncFigures`, of one stream; then `describe_losses`, whose sentences about values that were changed and
-records that were rejected are the same in the log of a run, `elt sync`, `elt replay` and `elt-destination`;
-then `Progress` and `report_phases`, for `orchestration.report`: a line at the start of a sync, then reports
-about each phase that takes long.
+First `SyncFigures`, of one stream: `read` sums them, and `orchestration` and `cli` show them. Then
+`describe_losses`, whose sentences about values that were changed and records that were rejected are the same
+in the log of a run, `elt sync`, `elt replay`, `elt-destination` and `target-elt`. Then `Progress`, which
+`connection_read` makes: `report_phases` logs it for `orchestration.report`, a line at the start of a sync,
+then reports about each phase that takes long; `cli.live` draws its bar from it.
 """
 
 from __future__ import annotations

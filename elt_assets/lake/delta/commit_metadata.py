@@ -1,7 +1,9 @@
 """Commit metadata: the state of a stream and other values that belong to the data of a commit.
 
-`lake.write` and `lake.admin` make it for each commit. `pipeline` and `destination.tables` read in it where a
-sync starts, and `orchestration` what earlier runs committed.
+In this package, `table` reads it for all others, `commits` writes it, and `rollback` and `log_cut` go back
+by it. `lake.write` and `lake.admin` make it for each commit. `pipeline` and `destination.tables` read in it
+where a sync starts, `orchestration` what earlier runs committed, and `lake.read.changes` what only fills old
+rows.
 
 Each commit has them as custom metadata in the table's log: `elt.state`, `elt.sequence`, `elt.generation`,
 `elt.run_id`, and, for internal use, `elt.app`, `elt.commit`, `elt.sync_id`, `elt.tombstones`, `elt.refresh`,

@@ -1,7 +1,8 @@
 """The history `<table>_history`: every version of every key, and when it was current (SCD type 2).
 
-Called by `write.commit`, like the merge into the table itself (`key_order`); `lake.write` and
-`admin.maintenance` use its columns, and `orchestration.translator` and `elt dbt-sources` its name.
+Called by `write.commit`, like the merge into the table itself (`key_order`). `lake.write`, `lake.admin`,
+`lake.read.row_hashes` and `lake.publish.schemas` use its columns, and `write.companions` and `elt
+dbt-sources` its name.
 
 The versions of a key are in the order of `lake.merge.key_order`. `_valid_from` is the cursor if that is a
 time, else the time of extraction; it is never later than that of a later version. A version is valid until

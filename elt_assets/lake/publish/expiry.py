@@ -1,11 +1,13 @@
 """Removal of Iceberg snapshots whose files a vacuum of the Delta table is about to remove.
 
-`iceberg` does it before each vacuum by `lake.admin.maintenance`.
+`iceberg` does it before each vacuum by `lake.admin.maintenance`, and without a retention for
+`orchestration.erasing`, before an erasure removes files of older versions.
 
 A snapshot is of one Delta version. A vacuum with a retention removes files that only versions need which were
-replaced before it; the snapshots of exactly these versions are removed first. Before that, the newest version
-is published: else the current snapshot could name files that are removed. If the catalog cannot do it, the
-table is not vacuumed. So no file that a snapshot names is ever removed.
+replaced before it; the snapshots of these versions are removed first, with those up to an hour younger, and
+the oldest of too many. Before that, `iceberg` publishes the newest version: else the current snapshot could
+name files that are removed. If the catalog cannot do it, the table is not vacuumed. So no file that a
+snapshot names is ever removed.
 
 Then the metadata files of these snapshots go, and those that killed publications left longer ago than the
 retention.

@@ -1,7 +1,7 @@
 """Publication of Delta tables in Iceberg: a snapshot of an Iceberg table names the files of a Delta commit.
 
 `pipeline.following` opens a `Publisher` by its name, when a table has a commit, for `elt publish`,
-maintenance, and tables that are moved or removed.
+maintenance, erasures, and tables that are moved or removed.
 
 The Delta commit is the only truth; the Iceberg table follows it, in one direction:
 

@@ -1,6 +1,6 @@
 """Writing of an Iceberg snapshot: its manifests, which list files, and the list of these manifests.
 
-`iceberg` commits the snapshot that is written here; `expiry` asks which files a snapshot is made of.
+`iceberg` commits the snapshot that is written here, and asks which files one is made of.
 
 pyiceberg can write a snapshot too, but it writes all added files into one manifest, and to remove one file
 it decodes every entry of every manifest, twice: 7 to 13 seconds of 100,000 files, and 450 MB. So this is

@@ -1,7 +1,7 @@
 """Show that the process of a run is alive, find runs whose process has died, and mark them as failed.
 
-`executor` and `materialize` (for `elt sync`) show it; `daemon`, `recovery`, `status` and `renaming` ask for
-it.
+`executor` and `materialize` (for `elt sync`) show it; `daemon`, `recovery`, `renaming` and `last_syncs` ask
+for it.
 
 The process of a run keeps a file locked (`storage.folders.hold`) from before its first step until it ends. If
 the file is there and free while the run is in progress, the process was killed: by whom, and whether
