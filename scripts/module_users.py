@@ -43,7 +43,11 @@ def list_modules() -> dict[str, Path]:
 def list_imports(name: str, path: Path, modules: Mapping[str, Path]) -> Iterator[tuple[str, str]]:
     """Yield what a module imports: the module, and the name in it; "" is the module itself."""
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_text())):
+    tree = ast.parse(path.read_text())
+    documents = {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Expr)}
+    for node in ast.walk(tree):
+        if id(node) in documents:
+            continue
         if isinstance(node, ast.Import):
             yield from ((alias.name, "") for alias in node.names if alias.name in modules)
         elif isinstance(node, ast.ImportFrom):
@@ -79,7 +83,7 @@ def find_named_users(modules: Mapping[str, Path]) -> dict[str, set[str]]:
             for target in list_named(line, modules):
                 users[target].add(file)
     for name in modules:
-        if name.startswith(f"{ROOT}.cli.commands."):  # found by the name of the command
+        if name.rpartition(".")[0] == f"{ROOT}.cli.commands":  # found by the name of the command
             users[name].add(f"{ROOT}.cli.entry")
     return users
 
@@ -95,12 +99,17 @@ def find_users(modules: Mapping[str, Path]) -> dict[str, set[str]]:
         if imported
     }
     users = find_named_users(modules)
+    for (name, imported), target in passed_on.items():
+        if imported in ("main", "command"):  # what a name in settings stands for
+            users[target] |= users[name]
     for name, path in modules.items():
         for module, imported in imports[name]:
             target = module
             while (target, imported) in passed_on:
                 target = passed_on[target, imported]
-            is_passed_on = path.name == "__init__.py" and target.startswith(f"{name}.")
+            is_passed_on = (
+                path.name == "__init__.py" and target.startswith(f"{name}.") and bool(imported)
+            )
             is_passed_on &= name != ROOT  # what this one passes on is public
             if target != name and not is_passed_on:
                 users[target].add(name)

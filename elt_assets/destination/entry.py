@@ -1,5 +1,7 @@
 """`elt-destination`: its commands, their arguments and their exit codes.
 
+The program `elt-destination` and `python -m elt_assets.destination` run `main`.
+
 Spec: Airbyte Specification, Destination: `spec`, `check`, `write` (the command line of connectors).
 """
 

@@ -5,10 +5,10 @@
 First that of the partitions that a source lists itself, then those of drift, of new data, and of partitions
 whose keys are in another table.
 
-A tick is short and never fails: an error is the reason why the tick is skipped.
+A tick ends within Dagster's limit of time. An error of the source or of a table is the reason why it is
+skipped.
 """
 
-# No `from __future__ import annotations`: Dagster inspects the annotation of the context.
 import datetime as dt
 import os
 

@@ -1,6 +1,6 @@
 """Errors for failed connectors, made from the ERROR trace of the cause, the exit code and the end of stderr.
 
-Used by `connector`, `singer_tap` and `source_kind`.
+Used by `connector` and `singer_tap`; `source_kind` takes the default time limits of the verbs (`DEADLINES`).
 
 `raise_for_exit`, at the end, turns the end of a connector's process into success or an error.
 

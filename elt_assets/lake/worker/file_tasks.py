@@ -1,6 +1,7 @@
 """Tasks that read, write and split Parquet files through pyarrow's file systems.
 
-`lake.jobs` reads and writes with them; `merge.file_splitting` splits.
+`lake.jobs` reads and writes with them; `merge.file_splitting` splits. Other tasks use parts of them:
+`merge_task`, `row_hashes` and `unchanged` read rows, `unchanged` and `suppression` leave rows out.
 
 Reading and writing serve stores for which the JVM has no file system. A split separates the rows of a table's
 files by key, column by column: see `lake.merge.file_splitting`.

@@ -1,12 +1,12 @@
 """Conversion of the values of a Parquet file to the types of its table, without a change of any value.
 
-It is done in Spark's workers by each task that reads a file, and in this process by `read.scans` and, for
-the frames of assets, `write.frames`.
+It is done in Spark's workers by each task that reads a file, and in this process by `read.scans`, for the
+frames of assets by `write.frames`, and by `admin.erasure`, which only compares the types of columns.
 
 Delta fixes the types of a table, but not how a file stores them: another engine may write timestamps as
 INT96 or in nanoseconds, decimals as integers, lists with large offsets. So every task that reads a file to
-write its rows to another one, or to compare them, conforms them first. The values stay equal, or the file is
-refused: no value is rounded, cut or parsed.
+write its rows to another one, or to compare them, conforms them first, unless the same sync has written the
+file. The values stay equal, or the file is refused: no value is rounded, cut or parsed.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""The log of a table's erasures, and the keys that are not stored again: files below the table, without
-values.
+"""The log of a table's erasures, the keys that are not stored again, and those of an unfinished erasure.
 
-`admin.erasure` and `orchestration.erasing` write them; `suppression` reads the keys before each commit.
+`admin.erasure` writes them, for `orchestration.erasing`; `suppression` reads the keys that are not stored
+again when a sync opens its tables. `admin.removal` and `orchestration.unerased` take the name of the folder.
 
-A key is there as a hash with a salt that is not in the lake (`worker.suppression`), so nobody learns it from
-the table's folder. The files are in a folder that begins with an underscore, which readers of Delta, their
-vacuum and ours leave alone, and which moves with the table.
+In the log and among the keys that are not stored again, a key is a hash with a salt that is not in the lake
+(`worker.suppression`), so nobody learns it from the table's folder. Only in `UNFINISHED` are keys values,
+until all commits of the erasure are made. The files are in a folder that begins with an underscore, which
+readers of Delta, their vacuum and ours leave alone, and which moves with the table.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The specification of one sync, with its policy; and the columns of a stream's tables, which others look up.
 
 First the specification (`WriteSpec`), which `pipeline` and `destination` make of a stream and of what its
-table holds (`stored_stream`), for `lake.write` and `lake.admin.replay`; then the plan of the columns
-(`plan_columns`), with which `writer` writes. `pipeline`, `orchestration` and `lake.read` look up columns of
-fields (`columns_of`, `column_at`); `pipeline`, `destination` and commands of `elt` check a stream's key and
-fields (`check_columns`).
+table holds (`stored_stream`), for `lake.write`, `lake.admin.replay` and `lake.admin.backfill`; then the plan
+of the columns (`plan_columns`), with which `writer`, `rewrite` and `lake.admin.backfill` write. Most packages
+look up columns of fields (`columns_of`, `column_at`, `key_of`); `pipeline`, `destination` and commands of
+`elt` check a stream's key and fields (`check_columns`).
 """
 
 from __future__ import annotations

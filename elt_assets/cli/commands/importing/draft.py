@@ -1,7 +1,8 @@
 """A connection as `elt import` writes it: its schedule as cron has it, and its files.
 
 First the conversion of schedules to cron expressions of five fields; then `ConnectionDraft`, which the
-imports from Airbyte and Meltano fill in, and `write_drafts`.
+imports from Airbyte and Meltano fill in, `Remainder`, which tells what they did not take, and `write_drafts`;
+`import_` reads the documents, and writes the connections.
 """
 
 from __future__ import annotations
