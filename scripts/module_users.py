@@ -26,7 +26,7 @@ _HEAD = """# Modules
 Each module of `elt_assets`, what it is, and which modules use it. For developers:
 [architecture.md](architecture.md) says which one to open for a change, and how they work together. A name
 without a package is of the same package, and `read (4)` stands for four modules of the package `read`.
-`scripts/module_users.py` writes this page from the imports.
+`scripts/module_users.py` writes this page from the imports, and names in settings.
 """
 _TABLE = "| module | what it is | used by |\n|---|---|---|"
 

@@ -1,4 +1,4 @@
-"""What the SQL that people write may do: compute from the rows of its own table, and nothing else.
+"""What the SQL of a rule or of `elt erase --where` may do: compute from the rows of its own table, no more.
 
 `checks` calls `check_query` for each `sql` rule when a connection is loaded; `elt erase` has its condition
 from `check_condition`.

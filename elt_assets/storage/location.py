@@ -1,10 +1,10 @@
 """Locations of files, on this machine or in an object store, with the options of the store.
 
 First the kinds of stores, with their options in the forms that pyarrow and delta-rs expect; then `Location`,
-which all code uses that opens a file or a table.
+of each table, and of each file that may be in an object store.
 
-Options come from the environment, from the file that `ELT_STORAGE_OPTIONS` names, and from the definitions;
-each of these overrides the ones before it. Values may be secrets: no message contains one.
+Options come from the environment, from the setting `storage_options` or the file that it names, and from the
+definitions; each of these overrides the ones before it. Values may be secrets: no message contains one.
 """
 
 from __future__ import annotations
@@ -238,11 +238,16 @@ def environment_options(uri: str) -> dict[str, str]:
     Raises:
         ConfigError: the URI is not supported.
     """
+    return {name: os.environ[variable] for name, variable in find_variables(uri).items()}
+
+
+def find_variables(uri: str) -> dict[str, str]:
+    """Return the variables of the environment that set options of a store, by the options' bare names."""
     return {
-        name: value
+        name: variable
         for name, variables in store_of(uri).options.items()
-        for value in [next(filter(None, map(os.environ.get, variables)), None)]
-        if value is not None
+        for variable in [next(filter(os.environ.get, variables), None)]
+        if variable is not None
     }
 
 

@@ -214,6 +214,21 @@ def test_no_secret_travels_to_spark(own: Project, monkeypatch: pytest.MonkeyPatc
     assert reference.open().options == {"region": "eu-central-1"}
 
 
+def test_the_error_names_the_variable_that_the_project_has(
+    own: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from elt_assets.lake.read.lake_reference import LakeReference
+    from elt_assets.storage.location import Location
+
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "hidden")
+    reference = LakeReference.describe(Location.parse("abfss://box@account.dfs.core.windows.net/l"))
+    assert "hidden" not in json.dumps(reference.to_document())
+    assert reference.open().options["account_key"] == "hidden"
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_KEY")
+    with pytest.raises(ConfigError, match="it in the variable AZURE_STORAGE_ACCOUNT_KEY"):
+        reference.open()
+
+
 MODULE = """
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()

@@ -1,6 +1,6 @@
 """Attachments: large values of a commit's metadata in separate files, so that the log stays small.
 
-`commits` writes them, and `commit_metadata` reads them.
+`commits` writes them; `commit_metadata` reads them, and `publish.iceberg` the state among them.
 
 A shared state of a megabyte, or the list of a refresh's files, would otherwise be repeated in the log at
 every checkpoint. The file is written before the commit that refers to it. Vacuum removes the file when no

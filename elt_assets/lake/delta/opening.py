@@ -1,7 +1,8 @@
 """Delta tables: found, opened, created, given new columns; and columns in the types of Delta and Arrow.
 
-A `Table` is opened and created with it. `pipeline`, `write.paths` and `admin.moving` ask whether there is a
-table (`is_table`); `lake.read` and `lake.write` convert columns (`arrow_columns`, `delta_schema`).
+A `Table` is opened, created and altered with it. `pipeline`, `write.paths` and `admin` ask whether there is a
+table (`is_table`). Here, in `lake.read`, `lake.write` and `merge.key_order` columns are converted with it
+(`arrow_columns`, `delta_schema`), and some compare their types (`find_retyped`).
 
 What a kill leaves, so that nothing is lost or doubled:
 

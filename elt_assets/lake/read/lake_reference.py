@@ -1,10 +1,10 @@
 """A lake as Spark's workers find it: they have neither the project nor its settings.
 
-`orchestration.spark_source` describes the project's lake, and `spark_source` opens it in workers.
+`orchestration.spark_source` describes the project's lake, and `spark_source` that of an option. The latter
+opens it where a read is planned, `spark_files` in the tasks that read files.
 
 A reference is part of Spark's plans, so it has no secret: of an option of the store that is a credential, it
-says where the value is, and each worker reads it there. Credentials that are variables of the environment are
-not in it at all: the libraries of the store read these in each worker.
+says where the value is, such as in a variable of the environment, and each worker reads it there.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from elt_assets.storage.location import (
     CREDENTIALS,
     Location,
     environment_options,
+    find_variables,
     read_options,
     store_of,
 )
@@ -60,7 +61,14 @@ class LakeReference:
             (FILE, setting) if isinstance(setting, str) else (TEXT, "the setting `storage_options`")
         )
         names = CREDENTIALS.intersection(lake.options)
-        return cls(lake.uri, options, {name: places.get(name, place) for name in names})
+        variables = find_variables(lake.uri) if names else {}
+        inherited = {
+            name: (ENVIRONMENT, variable)
+            for name, variable in variables.items()
+            if os.environ[variable] == lake.options.get(name)
+        }
+        sources = {name: places.get(name, inherited.get(name, place)) for name in names}
+        return cls(lake.uri, options, sources)
 
     def to_document(self) -> Mapping[str, Any]:
         """Return the reference in types of Python's own, for workers."""
