@@ -90,6 +90,14 @@ class MariaDbPosition(Position):
                 domains[domain] = last
         return MariaDbPosition(domains)
 
+    def list_beyond(self, other: MariaDbPosition) -> dict[str, Gtid]:
+        """Return the last transactions that another position does not have, by domain."""
+        return {
+            domain: Gtid(domain, number, server)
+            for domain, (number, server) in self.domains.items()
+            if number > other.domains.get(domain, (0, 0))[0]
+        }
+
     def intersection(self, other: MariaDbPosition) -> MariaDbPosition:
         common = self.domains.keys() & other.domains.keys()
         return MariaDbPosition(

@@ -13,7 +13,7 @@ from connectors.mysql.log.changes import RowWriter, read_savepoint
 from connectors.mysql.log.dump import Server, locate, read_events
 from connectors.mysql.log.events import Begin, End, EventDecoder, Rows, Statement
 from connectors.mysql.log.forms import TableName, fold_name
-from connectors.mysql.log.position import Gtid, Position, find_common
+from connectors.mysql.log.position import Gtid, MariaDbPosition, Position, find_common
 from connectors.mysql.log.state import (
     DROPPED,
     RENAMED,
@@ -78,6 +78,12 @@ class WindowReader:
         self._writer = RowWriter(files, scope.streams, numbers, texts)
         self._decoder = EventDecoder(self._is_wanted, texts.read_text, server.is_mariadb)
         self._reached: Position = find_common([t.position for t in self._tables.values()])
+        self._unproven = {
+            name: table.position.list_beyond(self._reached)
+            for name, table in self._tables.items()
+            if isinstance(table.position, MariaDbPosition)
+            and isinstance(self._reached, MariaDbPosition)
+        }
         self._begin: Begin | None = None
         self._place: Place | None = None
         self._absence = {name: table.absence for name, table in self._tables.items()}
@@ -137,6 +143,7 @@ class WindowReader:
             if isinstance(entry, Begin):
                 self._begin = entry
                 self._writer.rollbacks.begin()
+                self._prove(entry.gtid)
                 continue
             if self._begin is None:
                 raise ConfigError(
@@ -153,6 +160,19 @@ class WindowReader:
                 self._place = self._locate(event)
                 is_end = True
         return is_end
+
+    def _prove(self, gtid: Gtid) -> None:
+        """Check that the log has the last transactions of the tables that are before others.
+
+        MariaDB numbers the transactions of a domain, so a replica that was promoted before it had all of them
+        gives their numbers to others. The server proves the place from which it is read, and no more.
+        """
+        for stream, lasts in self._unproven.items():
+            last = lasts.get(gtid.source)
+            if last is not None and gtid.number >= last.number:
+                del lasts[gtid.source]
+                if gtid != last:
+                    self._files.attempt(stream, _refuse_branch, stream, last, gtid)
 
     def _fold(self, table: TableName) -> TableName:
         return fold_name(table, folds=self._server.folds)
@@ -222,3 +242,11 @@ class WindowReader:
                 f"stream {stream}: {effect.value}: {describe(statement)} (transaction {begin.gtid})",
                 guidance=RESET + (hint if effect is Effect.ROWS_HIDDEN else ""),
             )
+
+
+def _refuse_branch(stream: StreamId, last: Gtid, other: Gtid) -> None:
+    raise ConfigError(
+        f"the server does not have the transaction {last} that {stream} has, and has {other} in its "
+        "place: it was failed over to before it had all transactions, or restored from a backup",
+        guidance=f"changes may be lost: {RESET}",
+    )
