@@ -70,8 +70,8 @@ def compare_table(
     chosen = choose_columns(stream.table, configured, request)
     floats = {c.name: _FLOATS for c in chosen.others if c.type in (t.DOUBLE, t.FLOAT)}
     chosen = chosen.leave_out(floats)
-    position = stream.find_position(configured, state)
-    with stream.open() as session:
+    with stream.open_comparison() as session:
+        position = stream.find_position(configured, state)
         session.execute(_SORT)
         session.execute(_SNAPSHOT)
         limit = None
@@ -125,7 +125,9 @@ class _Query:
             ConfigError: rows have no key, or the same one; or one is too large for the server.
         """
         last: _Keys | None = None
+        pace = self.stream.limits.make_pace()
         for *values, hashes in session.columns(self._write([], self._write_limit())):
+            pace.spend(len(hashes))
             keys = _Keys(self.chosen.key, values)
             self._require_key(last, keys)
             self._require_hashes(hashes)

@@ -23,6 +23,9 @@ class MySqlDialect(SqlDialect):
     def quote(self, name: str) -> str:
         return quote_name(name)
 
+    def lock_reader(self, number: int) -> str:
+        return f"SELECT GET_LOCK(CONCAT('elt_reader_', MD5(CURRENT_USER()), '_{number}'), 0)"
+
 
 def quote_name(*parts: str) -> str:
     """Return the quoted name of a column, or of a table with its database."""

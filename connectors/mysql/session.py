@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from connectors.mysql.config import MySqlConfig
 from connectors.mysql.errors import UnsafeLogin, translate
+from connectors.sql.limits import StatementLimit
 from connectors.sql.server import write_certificates
 from elt_assets.errors import ConfigError
 
@@ -23,10 +24,8 @@ _SETTINGS = (
     "SET SESSION TRANSACTION READ ONLY",
 )
 """Settings by which texts of values depend on nothing, and a reader that is slow for a while is not cut."""
-_TIME_LIMIT = {
-    True: "SET SESSION max_statement_time = 0",
-    False: "SET SESSION max_execution_time = 0",
-}
+_ENDED = (1969, 3024)
+"""Numbers of the error of a query that takes too long: of MariaDB, and of MySQL."""
 _CLIENT_SSL = 1 << 11
 """The capability CLIENT_SSL."""
 _PREPARE, _EXECUTE = 0x16, 0x17
@@ -43,6 +42,7 @@ class Session:
     def __init__(self, connection: Any, purpose: str):
         self._connection = connection
         self.purpose = purpose
+        self._limit: StatementLimit | None = None
 
     @property
     def version(self) -> str:
@@ -68,6 +68,15 @@ class Session:
         """
         with self._translate_errors():
             self._connection.query(command)
+
+    def limit_statements(self, limit: StatementLimit | None) -> None:
+        """Let the server end each query after some time; with None, none is ended, by whatever setting."""
+        milliseconds = 0 if limit is None else limit.milliseconds
+        if self.is_mariadb:
+            self.execute(f"SET SESSION max_statement_time = {milliseconds / 1000}")
+        else:
+            self.execute(f"SET SESSION max_execution_time = {milliseconds}")
+        self._limit = limit
 
     def rows(self, query: str) -> list[Row]:
         """Return the few rows of a query, as the server's texts.
@@ -138,12 +147,19 @@ class Session:
         try:
             yield
         except (_driver().err.MySQLError, OSError, RuntimeError) as error:
+            if self._limit is not None and error.args[:1] in [(number,) for number in _ENDED]:
+                raise self._limit.make_error(self.purpose) from None
             raise translate(error, self.purpose) from None
 
 
 @contextmanager
-def open_session(config: MySqlConfig, purpose: str) -> Iterator[Session]:
+def open_session(
+    config: MySqlConfig, purpose: str, limit: StatementLimit | None = None
+) -> Iterator[Session]:
     """Open a connection on which nothing can be written, and whose times are in UTC.
+
+    Args:
+        limit: how long each query may take.
 
     Raises:
         EltError: the server cannot be reached, or refuses the connection.
@@ -155,8 +171,9 @@ def open_session(config: MySqlConfig, purpose: str) -> Iterator[Session]:
         raise translate(error, f"the server {config.place} cannot be reached") from None
     try:
         session = Session(connection, purpose)
-        for command in (*_SETTINGS, _TIME_LIMIT[session.is_mariadb]):
+        for command in _SETTINGS:
             session.execute(command)
+        session.limit_statements(limit)
         yield session
     finally:
         _close(connection)

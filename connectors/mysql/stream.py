@@ -57,11 +57,15 @@ class TableStream(SqlStream):
     def __init__(self, config: MySqlConfig, table: Table):
         self._config = config
         session = partial(open_session, config)
-        super().__init__(Access(session, MySqlDialect(), config.slice_rows, config.lookback), table)
+        super().__init__(
+            Access(session, MySqlDialect(), config.slice_rows, config.lookback, config.limits),
+            table,
+        )
         self.ends_with_state = self.is_resumable
 
-    def open(self) -> Any:
-        return open_session(self._config, f"{self.id} cannot be read from {self._config.place}")
+    @property
+    def purpose(self) -> str:
+        return f"{self.id} cannot be read from {self._config.place}"
 
     def find_stamp(self, session: Session, state: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return when the table was created or altered.
@@ -79,7 +83,7 @@ class TableStream(SqlStream):
         return {"created": created}
 
     def read_slice(self, data: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
-        with self.open() as session:
+        with self.open_reader(data) as session:
             self._require_creation(session, data["created"])
             for batch in self.read_rows(session, data["where"], self.choose_columns(data)):
                 yield keep_keys(batch, data)
@@ -96,8 +100,8 @@ class TableStream(SqlStream):
         from connectors.mysql.rows import convert_batch  # noqa: PLC0415 - `discover` needs no Arrow
 
         columns = self.table.columns if columns is None else columns
-        for values in session.columns(self.make_select(where, columns)):
-            yield convert_batch(columns, values)
+        rows = session.columns(self.make_select(where, columns))
+        yield from self.limits.pace(convert_batch(columns, values) for values in rows)
 
     def _require_creation(self, session: Session, creation: str) -> None:
         """Check that the table is what it was when the read began.

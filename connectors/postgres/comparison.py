@@ -80,8 +80,7 @@ def compare_table(
         EltError: the table cannot be compared, or not be read.
     """
     chosen = choose_columns(stream.table, configured, request)
-    position = stream.find_position()
-    with stream.open_holder() as session:
+    with stream.open_comparison() as (session, position):
         session.execute(_LEAVE)
         encoding = read_encoding(session)
         chosen = _leave_out_texts(stream, chosen, encoding)

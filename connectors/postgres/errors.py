@@ -64,6 +64,8 @@ _PASSING = re.compile(
 
 _TRANSIENT = ("08", "53", "57P", "58", "40", "55P03", "55006", "25P03", "25P04", "25006")
 """Beginnings of SQLSTATE for what a later run may not meet: connections, resources, shutdowns, locks."""
+_CANCELED = "57014"
+_CUT = re.compile("server closed|connection|SSL SYSCALL|no COPY in progress")
 _GUIDANCE = {
     "42501": "grant the right: `elt check` prints the SQL",
     "42704": "the slot or the publication is not there, or was made after the log that is to be read: "
@@ -94,6 +96,13 @@ def connection_error(error: Exception, place: str) -> EltError:
     )
 
 
+def may_be_ended(error: Exception) -> bool:
+    """Return whether the server may have ended a statement after its time. In the middle of a result the
+    driver gives no state of an error, and its text is in the language of the server."""
+    state = getattr(error, "sqlstate", None)
+    return state == _CANCELED or (not state and not _CUT.search(_tidy(error)))
+
+
 def query_error(error: Exception, purpose: str) -> EltError:
     """Return the error of a query. `purpose`: what was to be done, such as `the table public.a is read`."""
     state = getattr(error, "sqlstate", None) or ""
@@ -101,9 +110,13 @@ def query_error(error: Exception, purpose: str) -> EltError:
     message = f"{purpose}: {text}"
     if state in _GUIDANCE:
         return ConfigError(message, guidance=_GUIDANCE[state])
+    if state == _CANCELED or (not state and "canceling statement due to user" in text):
+        return TransientError(
+            message, guidance="somebody has ended the query: run it again", detail=_CANCELED
+        )
     if state.startswith(_TRANSIENT):
         return TransientError(message, guidance="run it again", detail=state)
-    if not state and re.search("server closed|connection|SSL SYSCALL|no COPY in progress", text):
+    if not state and _CUT.search(text):
         return TransientError(message, guidance="the connection was cut: run it again")
     return SystemFailure(
         message, guidance="the server refuses a query of this source", detail=state

@@ -142,6 +142,7 @@ class TableRead:
 
     def _read_all(self, last: Position | None) -> Iterator[Part]:
         """Yield slices of all rows, or of those that an interrupted read has not read."""
+        self._require_hours()
         if last is not None and not self._can_resume:
             raise ConfigError(
                 "the state is of an interrupted read, which cannot go on: the stream has no key any more, or "
@@ -170,11 +171,11 @@ class TableRead:
     def _read_new(self, last: Position) -> Iterator[Part]:
         """Yield slices of the rows that are new since the last read."""
         for part in self._parts:
+            is_whole, condition = True, None
             if part.oid not in last.files:
                 yield Warn(f"{part.source} is new since the last read, and is read in full")
-                yield from self._list_slices(part, 0, None, None)
-                continue
-            if self._cursor is not None:
+            elif self._cursor is not None:
+                is_whole = False
                 condition = build_cursor_condition(
                     self._cursor.name,
                     self._cursor.kind,
@@ -184,15 +185,19 @@ class TableRead:
                     snapshot=self.snapshot,
                 )
                 if not self._is_large(part, condition):
-                    yield self._slice(part, 0, None, condition)
+                    yield self._slice(part, 0, None, condition, is_whole=False)
                     continue
+            elif part.has_transactions:
+                condition = build_new_rows_condition(last.least, self.snapshot)
             else:
-                condition = (
-                    build_new_rows_condition(last.least, self.snapshot)
-                    if part.has_transactions
-                    else "true"
-                )
-            yield from self._list_slices(part, 0, None, condition)
+                condition = "true"
+            if is_whole:
+                self._require_hours()
+            yield from self._list_slices(part, 0, None, condition, is_whole=is_whole)
+
+    def _require_hours(self) -> None:
+        """Check that whole tables may be read now, as for a comparison."""
+        self._config.limits.require_hours(f"stream {self._configured.id}")
 
     @staticmethod
     def _is_same(part: TablePart, last: Position) -> bool:
@@ -200,21 +205,33 @@ class TableRead:
         return part.has_transactions and last.files.get(part.oid) == part.filenode
 
     def _list_slices(
-        self, part: TablePart, first: int, end: int | None, condition: str | None
+        self,
+        part: TablePart,
+        first: int,
+        end: int | None,
+        condition: str | None,
+        *,
+        is_whole: bool = True,
     ) -> Iterator[Slice]:
         """Yield slices of a range of pages. The last one has no end: pages may have come since they were
-        counted, and rows of the snapshot be in them."""
+        counted, and rows of the snapshot be in them.
+
+        Args:
+            is_whole: whether the server reads the whole table for all slices.
+        """
         step = max(1, (self._config.slice_megabytes << 20) // self.snapshot.block)
         last = end if end is not None else part.pages
         if last is None or self.snapshot.version < RANGES_VERSION:
-            yield self._slice(part, first, end, condition)
+            yield self._slice(part, first, end, condition, is_whole=is_whole)
             return
         while first + step < last:
-            yield self._slice(part, first, first + step, condition)
+            yield self._slice(part, first, first + step, condition, is_whole=is_whole)
             first += step
-        yield self._slice(part, first, end, condition)
+        yield self._slice(part, first, end, condition, is_whole=is_whole)
 
-    def _slice(self, part: TablePart, first: int, end: int | None, condition: str | None) -> Slice:
+    def _slice(
+        self, part: TablePart, first: int, end: int | None, condition: str | None, *, is_whole: bool
+    ) -> Slice:
         rows = None
         if not condition and part.rows:
             pages = part.pages or 1
@@ -232,6 +249,7 @@ class TableRead:
             "end": end,
             "condition": condition or None,
             "columns": self._columns,
+            "is_whole": is_whole,
         }
         return Slice(f"{part.source.removeprefix('ONLY ')}{place}", data, rows=rows)
 

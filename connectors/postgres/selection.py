@@ -54,7 +54,7 @@ def select_rows(stream: TableStream, configured: ConfiguredStream) -> Iterator[P
             yield from (replace(part, data={**part.data, **stamp}) for part in parts)
         else:
             encoding = read_encoding(holder)
-            data = {"snapshot": read.snapshot.name, "source": stream.source, **_WHOLE, **stamp}
+            data = {"snapshot": read.snapshot.name, "source": stream.source, **_KEYED, **stamp}
             for start in range(0, len(keys), _KEYS_AT_ONCE):
                 some = keys[start : start + _KEYS_AT_ONCE]
                 condition = _match_keys(stream, key, some, encoding)
@@ -62,8 +62,14 @@ def select_rows(stream: TableStream, configured: ConfiguredStream) -> Iterator[P
         yield Wait()
 
 
-_WHOLE: Mapping[str, Any] = {"oid": 0, "filenode": 0, "first": 0, "end": None}
-"""The range of pages of a slice without one."""
+_KEYED: Mapping[str, Any] = {
+    "oid": 0,
+    "filenode": 0,
+    "first": 0,
+    "end": None,
+    "is_whole": False,
+}
+"""What the slices of keys have in place of a range of pages."""
 
 
 def _match_keys(

@@ -6,6 +6,7 @@ of transactions.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
@@ -13,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from connectors.postgres.config import PostgresConfig
-from connectors.postgres.errors import connection_error, query_error
+from connectors.postgres.errors import connection_error, may_be_ended, query_error
+from connectors.sql.limits import StatementLimit
 from connectors.sql.server import write_certificates
 from elt_assets.errors import ConfigError, EltError, TransientError
 
@@ -36,6 +38,11 @@ SELECT set_config(name, '0', true) FROM pg_catalog.pg_settings
 WHERE name IN ('statement_timeout', 'idle_in_transaction_session_timeout', 'transaction_timeout')
 """
 """Lifts what may end a long transaction; the last one is new in version 17."""
+_READER_LOCK = """
+SELECT number FROM generate_series(1, {count}) AS number
+WHERE pg_try_advisory_xact_lock(hashtext('elt reader ' || current_user), number) LIMIT 1
+"""
+"""Takes one of the locks of connections that read rows; of a transaction, so that a pool keeps none."""
 _FILES = {"ssl_root_certificate": "sslrootcert", "ssl_certificate": "sslcert", "ssl_key": "sslkey"}
 """The names that libpq gives to the files of certificates."""
 _MAY_BE_PLAIN = ("disable", "allow", "prefer")
@@ -49,6 +56,7 @@ class Session:
     def __init__(self, connection: Any, purpose: str):
         self._connection = connection
         self.purpose = purpose
+        self._limit: StatementLimit | None = None
 
     def execute(self, command: str) -> None:
         """Run a command without a result.
@@ -89,10 +97,15 @@ class Session:
 
     @contextmanager
     def _cursor(self) -> Iterator[Any]:
+        begin, limit = time.monotonic(), self._limit
         try:
             with self._connection.cursor() as cursor:
                 yield cursor
         except _driver_errors() as error:
+            # The server has the same error for a query that somebody has ended.
+            is_late = limit is not None and time.monotonic() - begin >= limit.seconds
+            if limit is not None and is_late and may_be_ended(error):
+                raise limit.make_error(self.purpose) from None
             raise query_error(error, self.purpose) from None
 
     def apply_settings(self) -> None:
@@ -104,10 +117,26 @@ class Session:
         self.execute(f"SELECT {', '.join(settings)}")
         self.execute(_LIMITS)
 
+    def limit_statements(self, limit: StatementLimit | None) -> None:
+        """Let the server end each statement after some time; with None, none is ended."""
+        if limit is not None:
+            self.execute(f"SET LOCAL statement_timeout = {limit.milliseconds}")
+            self._limit = limit
+
+    def take_reader_lock(self, count: int) -> bool:
+        """Take one of so many locks of connections that read rows, until the end of the transaction; return
+        whether one was free."""
+        return bool(self.rows(_READER_LOCK.format(count=count)))
+
 
 @contextmanager
 def open_session(
-    config: PostgresConfig, purpose: str, *, snapshot: str | None = None, lock: str | None = None
+    config: PostgresConfig,
+    purpose: str,
+    *,
+    snapshot: str | None = None,
+    lock: str | None = None,
+    limit: StatementLimit | None = None,
 ) -> Iterator[Session]:
     """Open a transaction that sees one snapshot of the database until its end.
 
@@ -115,6 +144,7 @@ def open_session(
         snapshot: the name of a snapshot that another session exports.
         lock: quoted names of tables that nobody may change or truncate until the end. They are locked before
             the snapshot is taken: TRUNCATE shows an empty table to older snapshots.
+        limit: how long each statement may take.
 
     Raises:
         EltError: the server cannot be reached, or refuses what was asked for.
@@ -128,6 +158,7 @@ def open_session(
         if lock is not None:
             session.execute(f"LOCK TABLE {lock} IN ACCESS SHARE MODE")
         session.apply_settings()
+        session.limit_statements(limit)
         yield session
 
 

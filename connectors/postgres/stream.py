@@ -12,7 +12,8 @@ What is new since a state, and why nothing is lost if a read resumes, is in `pos
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from importlib import import_module
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ from connectors.postgres.session import Session, open_session
 from connectors.sdk import SlicedStream
 from connectors.sdk.comparison import Answer, ComparisonRequest, is_narrowed
 from connectors.sdk.slices import Part
+from connectors.sql.limits import StatementLimit
 from elt_assets.errors import TransientError
 from elt_assets.protocol.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
 
@@ -90,12 +92,56 @@ class TableStream(SlicedStream):
         """Whether an incremental read is by a cursor column."""
         return self.config.incremental == CURSOR or not self.table.is_lockable
 
+    @property
+    def purpose(self) -> str:
+        """What is read, for errors."""
+        return f"stream {self.id}"
+
     @contextmanager
-    def open_holder(self) -> Iterator[Session]:
-        """Open the session that keeps the snapshot of a read, and the lock."""
+    def open_holder(self, limit: StatementLimit | None = None) -> Iterator[Session]:
+        """Open the session that keeps the snapshot of a read, and the lock.
+
+        Args:
+            limit: how long its statements may take; None for that of the queries of a read.
+        """
         lock = self.table.relation.quoted if self.table.is_lockable else None
-        with open_session(self.config, f"stream {self.id}", lock=lock) as holder:
+        limit = limit or self._limit_statements()
+        with open_session(self.config, self.purpose, lock=lock, limit=limit) as holder:
             yield holder
+
+    def _limit_statements(self) -> StatementLimit | None:
+        return self.config.limits.limit_statements("make `slice_megabytes` smaller")
+
+    @contextmanager
+    def open_comparison(self) -> Iterator[tuple[Session, int | None]]:
+        """Open the session of a comparison, within the limits.
+
+        Yields:
+            The session, and the position of `find_position` before its snapshot.
+        """
+        limits = self.config.limits
+
+        @contextmanager
+        def open_pair() -> Iterator[tuple[Session, int | None]]:
+            advice = "name fewer `columns` in the check `source`"
+            position = self.find_position()
+            limit = limits.limit_statements(advice, ends_with_hours=True)
+            with self.open_holder(limit) as session:
+                yield session, position
+
+        def take_lock(pair: tuple[Session, int | None], count: int) -> bool:
+            return pair[0].take_reader_lock(count)
+
+        with limits.open_reader(open_pair, take_lock, self.require_hours) as pair:
+            yield pair
+
+    def require_hours(self) -> None:
+        """Check that the whole table may be read now.
+
+        Raises:
+            TransientError: it is outside of the hours of the limits.
+        """
+        self.config.limits.require_hours(self.purpose)
 
     def read_slice(self, data: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
         by_name = {column.name: column for column in self.table.columns}
@@ -104,7 +150,7 @@ class TableStream(SlicedStream):
         expressions = ", ".join(column.select for column in columns)
         query = f"SELECT {expressions} FROM {data['source']}{_where(data)}"
         conversion = import_module(_CONVERSION)
-        with open_session(self.config, f"stream {self.id}", snapshot=data["snapshot"]) as session:
+        with self._open_reader(data) as session:
             if data["filenode"]:
                 session.execute(f"LOCK TABLE {data['source']} IN ACCESS SHARE MODE")
                 file = session.row(f"SELECT pg_relation_filenode({data['oid']})::int8 AS number")
@@ -113,10 +159,22 @@ class TableStream(SlicedStream):
                         f"stream {self.id}: the table was truncated or rewritten while it was read",
                         guidance="run it again",
                     )
-            for batch in session.batches(query):
+            for batch in self.config.limits.pace(session.batches(query)):
                 yield conversion.make_batch(
                     names, map(conversion.convert, batch.columns, types, repeat(NOT_FINITE))
                 )
+
+    def _open_reader(self, data: Mapping[str, Any]) -> AbstractContextManager[Session]:
+        """Open the session that reads a slice, within the limits."""
+        open_reader = partial(
+            open_session,
+            self.config,
+            self.purpose,
+            snapshot=data["snapshot"],
+            limit=self._limit_statements(),
+        )
+        check = self.require_hours if data["is_whole"] else _pass
+        return self.config.limits.open_reader(open_reader, Session.take_reader_lock, check)
 
 
 class LogStream(stream.LogStream, TableStream):
@@ -131,6 +189,10 @@ class LogStream(stream.LogStream, TableStream):
     @property
     def column_names(self) -> Sequence[str]:
         return [column.name for column in self.table.columns]
+
+
+def _pass() -> None:
+    """Check nothing."""
 
 
 def _where(data: Mapping[str, Any]) -> str:

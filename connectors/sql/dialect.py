@@ -122,6 +122,22 @@ class SqlDialect:
         """Return the mark of a parameter; the first one has the number 1."""
         return _MARKS[self.paramstyle].format(number)
 
+    def lock_reader(self, number: int) -> str:
+        """Return the query that takes a lock of the server until the connection ends, if nobody has it; its
+        only value tells whether it did. Empty if the database has no such locks.
+
+        Args:
+            number: tells the locks of a user from each other.
+        """
+        del number
+        return ""
+
+    def limit_statements(self, milliseconds: int) -> str:
+        """Return the statement after which the server ends each query of the connection that takes longer;
+        empty if it has none."""
+        del milliseconds
+        return ""
+
     def bind(self, query: str, values: Sequence[Any]) -> tuple[Any, ...]:
         """Return a query and its parameters, as the driver takes them."""
         if not values:  # then drivers do not look for marks

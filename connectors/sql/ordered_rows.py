@@ -64,7 +64,7 @@ def compare_rows(
         EltError: the table cannot be compared, or not be read.
     """
     chosen = choose_columns(stream.table, configured, request)
-    with stream.open() as session:
+    with stream.open_comparison() as session:
         limit = find_limit(stream, session, configured, state or {}, request)
         yield chosen.describe(None, None if limit is None else limit.cursor, limit)
         rows = _OrderedRows(stream, chosen, limit)
@@ -114,7 +114,9 @@ class _OrderedRows:
         if limit is not None:
             columns.append(self.stream.table.column(limit.cursor))
         query, values = self.stream.select_ordered(columns, self.chosen.key, ranges)
+        pace = self.stream.limits.make_pace()
         for batch in session.read(query, values, len(columns)):
+            pace.spend(len(batch[0]))
             arrays = [
                 drop_long(convert_values(part, column.type)[0])
                 for part, column in zip(batch, columns, strict=True)

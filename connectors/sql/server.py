@@ -13,6 +13,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
+from connectors.sql.limits import ReadLimits
+
 _PEM = re.compile(r"\s*-----BEGIN [A-Z ]+-----.*-----END [A-Z ]+-----\s*", re.DOTALL)
 
 
@@ -58,6 +60,9 @@ class ServerConfig(BaseModel):
     exclude: list[str] = Field([], title="Patterns of tables to leave out")
     window_megabytes: int = Field(
         256, title="Megabytes of the log that are read and committed at a time", ge=1, le=65536
+    )
+    limits: ReadLimits = Field(
+        default_factory=ReadLimits, title="What is asked of the server at most"
     )
 
     @model_validator(mode="after")

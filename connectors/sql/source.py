@@ -6,6 +6,7 @@ package.
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -15,6 +16,7 @@ from typing import Any
 from connectors.sdk.source import Source
 from connectors.sdk.stream import Stream
 from connectors.sql.dialect import SqlDialect
+from connectors.sql.limits import ReadLimits, StatementLimit
 from connectors.sql.stream import Access, SqlStream
 from connectors.sql.tables import Column, Table
 from elt_assets.errors import ConfigError, EltError, Problems, SystemFailure, TransientError
@@ -58,6 +60,11 @@ class SqlSource(Source):
         """Return how far below the last value of a cursor late rows are read: seconds, or a number."""
         del config
         return 0
+
+    def limits(self, config: Any) -> ReadLimits:
+        """Return what is asked of the server at most. A config may have it as a field of this type."""
+        del config
+        return ReadLimits()
 
     def translate(self, error: Exception, purpose: str) -> EltError:
         """Return an error of the driver by who must act.
@@ -104,15 +111,45 @@ class SqlSource(Source):
             self.dialect,
             self.slice_rows,
             self.lookback(config),
+            self._find_limits(config),
         )
         return [SqlStream(access, table) for table in tables]
 
+    def _find_limits(self, config: Any) -> ReadLimits:
+        """Return the limits.
+
+        Raises:
+            ConfigError: the dialect does not say how the server keeps them.
+        """
+        limits = self.limits(config)
+        for names, is_set, method in (
+            (
+                "`limits.connections` and `limits.rows_per_second`",
+                limits.readers is not None,
+                self.dialect.lock_reader,
+            ),
+            (
+                "`limits.statement_seconds`",
+                limits.statement_seconds is not None,
+                self.dialect.limit_statements,
+            ),
+        ):
+            if is_set and not method(1):
+                raise ConfigError(
+                    f"the source {self.name} cannot keep {names}: its dialect has no `{method.__name__}`",
+                    guidance="remove the limit, or let the dialect define that method",
+                )
+        return limits
+
     @contextmanager
-    def open_connection(self, config: Any, purpose: str) -> Iterator[Connection]:
+    def open_connection(
+        self, config: Any, purpose: str, limit: StatementLimit | None = None
+    ) -> Iterator[Connection]:
         """Open a connection.
 
         Args:
             purpose: what fails if an error comes.
+            limit: how long each query may take.
 
         Raises:
             EltError: the database cannot be reached.
@@ -125,7 +162,10 @@ class SqlSource(Source):
         except Exception as error:  # noqa: BLE001 - drivers have classes of their own
             raise translate(error) from None
         try:
-            yield Connection(connection, self.dialect, self.cursor, translate)
+            opened = Connection(connection, self.dialect, self.cursor, translate)
+            if limit is not None:
+                opened.limit_statements(limit, purpose)
+            yield opened
         finally:
             with suppress(Exception):
                 connection.close()
@@ -170,6 +210,22 @@ class Connection:
     ):
         self._connection, self._dialect = connection, dialect
         self._make_cursor, self._translate = make_cursor, translate
+        self._limit: StatementLimit | None = None
+        self._purpose = ""
+
+    def limit_statements(self, limit: StatementLimit, purpose: str) -> None:
+        """Let the server end each query after some time, if the dialect says how.
+
+        Args:
+            purpose: what fails then.
+
+        Raises:
+            EltError: the database refuses it.
+        """
+        statement = self._dialect.limit_statements(limit.milliseconds)
+        if statement:
+            with self._run(self._connection.cursor, statement, ()):
+                self._limit, self._purpose = limit, purpose
 
     def ask(self, query: str, values: Sequence[Any] = ()) -> list[Sequence[Any]]:
         """Return the few rows of a query.
@@ -206,6 +262,7 @@ class Connection:
     def _run(
         self, make_cursor: Callable[[], Any], query: str, values: Sequence[Any]
     ) -> Iterator[Any]:
+        begin, limit = time.monotonic(), self._limit
         try:
             cursor = make_cursor()
             try:
@@ -217,6 +274,8 @@ class Connection:
         except EltError:
             raise
         except Exception as error:  # noqa: BLE001 - drivers have classes of their own
+            if limit is not None and time.monotonic() - begin >= limit.seconds:
+                raise limit.make_error(self._purpose) from None
             raise self._translate(error) from None
 
 

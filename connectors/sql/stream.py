@@ -49,6 +49,7 @@ from connectors.sdk.slices import Part, SlicedStream
 from connectors.sdk.times import parse_moment
 from connectors.sql.bounds import decode_bound, encode_bound, is_after, is_until, look_back
 from connectors.sql.dialect import SqlDialect
+from connectors.sql.limits import ReadLimits, StatementLimit
 from connectors.sql.tables import Table
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.catalog import FULL_REFRESH, INCREMENTAL, ConfiguredStream
@@ -63,6 +64,8 @@ _ROWS = "connectors.sql.ordered_rows"
 """The modules are imported with the first batch: pyarrow is slow to import."""
 _KEYS_AT_ONCE = 200
 """Keys in a query: SQLite takes 999 parameters."""
+_TRUE = ("1", "True", "t")
+"""How drivers write that a lock was taken."""
 _PRESENT = dt.timedelta(days=2)
 """A value that is younger, in some time zone, may come again."""
 
@@ -71,13 +74,14 @@ _PRESENT = dt.timedelta(days=2)
 class Access:
     """What the streams of a source share."""
 
-    open: Callable[[str], AbstractContextManager[Any]]
-    """Opens a connection; its argument says what fails if an error comes."""
+    open: Callable[[str, StatementLimit | None], AbstractContextManager[Any]]
+    """Opens a connection. Its arguments: what fails if an error comes, and how long each query may take."""
     dialect: SqlDialect
     slice_rows: int
     """Rows of a table in a slice."""
     lookback: int
     """How far below the last value of a cursor late rows are read: seconds, or a number."""
+    limits: ReadLimits = field(default_factory=ReadLimits)
 
 
 @dataclass
@@ -221,12 +225,19 @@ class SqlStream(SlicedStream):
         names = [column.name for column in columns]
         values = list(map(decode_bound, data["values"]))
         query = self.make_select(data["where"], columns)
-        with self.open() as session:
-            for batch in session.read(query, values, len(columns)):
-                pairs = zip(batch, columns, strict=True)
-                yield keep_keys(
-                    make_batch(names, (convert(part, column.type) for part, column in pairs)), data
+        with self.open_reader(data) as session:
+            batches = (
+                make_batch(
+                    names,
+                    (
+                        convert(part, column.type)
+                        for part, column in zip(batch, columns, strict=True)
+                    ),
                 )
+                for batch in session.read(query, values, len(columns))
+            )
+            for batch in self.limits.pace(batches):
+                yield keep_keys(batch, data)
 
     def choose_columns(self, data: Mapping[str, Any]) -> Sequence[Any]:
         """Return the columns of a slice: all but in a narrowed read."""
@@ -273,9 +284,51 @@ class SqlStream(SlicedStream):
         with self.open() as session:
             return self._find_high(session, cursor, state["value"]) is not None
 
-    def open(self) -> AbstractContextManager[Any]:
-        """Open a connection."""
-        return self._access.open(f"{self.id} cannot be read")
+    @property
+    def limits(self) -> ReadLimits:
+        """What is asked of the server at most."""
+        return self._access.limits
+
+    @property
+    def purpose(self) -> str:
+        """What fails if the server refuses something, for errors."""
+        return f"{self.id} cannot be read"
+
+    def open(self, limit: StatementLimit | None = None) -> AbstractContextManager[Any]:
+        """Open a connection.
+
+        Args:
+            limit: how long a query may take; None for that of the queries of a read.
+        """
+        limit = limit or self.limits.limit_statements("make slices smaller (`slice_rows`)")
+        return self._access.open(self.purpose, limit)
+
+    def open_reader(self, data: Mapping[str, Any]) -> AbstractContextManager[Any]:
+        """Open the connection that reads a slice, within the limits. `data`: that of the slice."""
+        check = self.require_hours if data.get("is_whole") else _pass
+        return self.limits.open_reader(self.open, self._take_lock, check)
+
+    def open_comparison(self) -> AbstractContextManager[Any]:
+        """Open the connection of a comparison, within the limits."""
+
+        def open_session() -> AbstractContextManager[Any]:
+            advice = "name fewer `columns` in the check `source`"
+            return self.open(self.limits.limit_statements(advice, ends_with_hours=True))
+
+        return self.limits.open_reader(open_session, self._take_lock, self.require_hours)
+
+    def require_hours(self) -> None:
+        """Check that the whole table may be read now.
+
+        Raises:
+            TransientError: it is outside of the hours of the limits.
+        """
+        self.limits.require_hours(self.purpose)
+
+    def _take_lock(self, session: Any, count: int) -> bool:
+        """Take one of so many locks of connections that read rows; return whether one was free."""
+        locks = map(self._dialect.lock_reader, range(1, count + 1))
+        return any(str(self.ask(session, lock, Where())[0][0]) in _TRUE for lock in locks)
 
     def make_select(self, where: str, columns: Sequence[Any]) -> str:
         """Return the query of the rows for which a condition holds; of all if it is empty."""
@@ -409,6 +462,9 @@ class SqlStream(SlicedStream):
             key: its columns; none if all rows are one slice.
             read: the bounds of the cursor, if there are any.
         """
+        is_whole = not read or read["low"] is None
+        if is_whole:
+            self.require_hours()
         rows, after = self._access.slice_rows, state.get("after")
         names = [column.name for column in key]
         if after is not None and (len(after) != len(names) or state.get("by", names) != names):
@@ -424,7 +480,7 @@ class SqlStream(SlicedStream):
             self._add_key(where, key, until, is_until)
             self._add_read(where, read)
             end = "the end" if until is None else ", ".join(map(str, until))
-            data = {"where": str(where), "values": where.values, **stamp}
+            data = {"where": str(where), "values": where.values, "is_whole": is_whole, **stamp}
             yield Slice(f"up to {end}", data, None if until is None else rows)
             if until is None:
                 return
@@ -491,6 +547,10 @@ def keep_keys(batch: pa.RecordBatch, data: Mapping[str, Any]) -> pa.RecordBatch:
     keys = {tuple(map(decode_bound, key)) for key in data["keys"]}
     rows = zip(*(batch.column(name).to_pylist() for name in data["key"]), strict=True)
     return batch.filter(import_module("pyarrow").array([row in keys for row in rows]))
+
+
+def _pass() -> None:
+    """Check nothing."""
 
 
 def _is_past(value: Any) -> bool:

@@ -17,7 +17,7 @@ import msgspec
 from connectors.sdk import Slice, SlicedStream, Source, Stream, run
 from connectors.sdk.arrow_records import split_changes
 from connectors.sql.bounds import decode_bound
-from elt_assets.errors import ConfigError
+from elt_assets.errors import error_class
 from elt_assets.protocol.catalog import ConfiguredStream
 from elt_assets.protocol.row_hash import hash_rows
 
@@ -78,7 +78,7 @@ def call(
         folder: gets the files of the command.
 
     Raises:
-        ConfigError: the source reported one.
+        EltError: the source reported it.
     """
     files: Json = {"config": config, "catalog": {"streams": [configured]}}
     if state is not None:
@@ -95,7 +95,8 @@ def call(
     messages = [json.loads(line) for line in output.getvalue().splitlines()]
     errors = [m["trace"]["error"] for m in messages if m.get("trace", {}).get("type") == "ERROR"]
     if code:
-        raise ConfigError(errors[0]["message"]) if errors else AssertionError(messages)
+        assert errors, messages
+        raise error_class(errors[0]["failure_type"])(errors[0]["message"])
     return messages
 
 

@@ -99,6 +99,7 @@ class TableStart:
         self, table: TableState, *, is_of_another: bool = False
     ) -> Iterator[Warn | Snapshot[TableState]]:
         """Yield the snapshot of a table, or of what is left of it."""
+        self._stream.require_hours()
         self._require_all_rows()
         if self._present.heirs:
             yield Warn(
@@ -140,6 +141,7 @@ class TableStart:
         self, table: TableState, parts: Sequence[int]
     ) -> Iterator[Warn | Snapshot[TableState]]:
         """Yield the snapshot of partitions that are new."""
+        self._stream.require_hours()
         self._require_all_rows()
         names = ", ".join(self._present.part_names[oid] for oid in parts)
         yield Warn(f"{names} is new since the last sync, and is read in full")

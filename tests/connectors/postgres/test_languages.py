@@ -75,3 +75,19 @@ def test_a_server_that_is_not_there_is_no_error_of_the_config(server: tuple[Post
             open_session(config, "a slice", snapshot=snapshot),
         ):
             pass
+
+
+def test_a_query_that_takes_too_long_is_told_in_each_language(
+    server: tuple[Postgres, str],
+) -> None:
+    running, _ = server
+    address = {"host": "127.0.0.1", "port": running.port, "database": "postgres", "user": "elt"}
+    config = PostgresConfig.model_validate({**address, "limits": {"statement_seconds": 1}})
+    limit = config.limits.limit_statements("wait")
+    slow = "SELECT pg_sleep(0.01)::text AS s FROM generate_series(1, 500)"
+    for read in ("rows", "batches"):
+        with (
+            pytest.raises(ConfigError, match=r"a slice: .*`limits\.statement_seconds` \(1 s\)"),
+            open_session(config, "a slice", limit=limit) as session,
+        ):
+            list(getattr(session, read)(slow))
