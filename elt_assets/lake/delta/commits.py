@@ -16,7 +16,7 @@ How a commit whose outcome is unknown is resolved: see `outcome`.
 What a kill leaves, so that nothing is lost or doubled:
 
 - COMMIT_READY: new files that no log names. Readers see the version before; the next run starts from its
-  state and reads the same records again, and a vacuum removes the files.
+  state and reads the same records again, or combines the files again, and a vacuum removes the new ones.
   `tests/lake/test_crash_points.py::test_a_first_sync_survives_a_kill_at_any_point`
 - COMMIT_PUBLISHED: rows and state in one entry of the log, which is there as a whole. The next run starts
   after them.
@@ -45,6 +45,7 @@ from elt_assets.lake.delta.commit_metadata import (
     ERASURE,
     FORMER_WRITER,
     CommitMetadata,
+    current_metadata,
     version_app_id,
 )
 from elt_assets.lake.delta.log import Entry
@@ -148,9 +149,28 @@ def publish(delta: Snapshot, storage: TableStorage, commit: Commit) -> Published
         _write(delta, commit, {**values, **columns}, metadata)
         reach(Failpoint.COMMIT_PUBLISHED)
 
+    def has(newest: Snapshot) -> bool | None:
+        return _has_contents(current_metadata(newest, storage, commit.app_id), metadata, commit)
+
     assert metadata.commit is not None
-    version = outcome.publish_once(delta, metadata.commit, write)
+    version = outcome.publish_once(delta, metadata.commit, write, has)
     return PublishedCommit(version, _add_columns_version(metadata, commit, version), restored)
+
+
+def _has_contents(present: CommitMetadata, metadata: CommitMetadata, commit: Commit) -> bool | None:
+    """Return whether a writer's present commit is a given one or follows it; None if that cannot be told.
+
+    An erasure keeps the name of the contents. So they are those of the commit, or those that it was built on.
+    """
+    own, before = metadata.stands_for, commit.before.stands_for
+    if present.commit == metadata.commit:
+        return True
+    if present.restored:
+        return None
+    if present.sequence <= metadata.sequence:
+        return False
+    is_known = own != before and present.stands_for in (own, before)
+    return present.stands_for == own if is_known else None
 
 
 def _add_columns_version(metadata: CommitMetadata, commit: Commit, version: int) -> CommitMetadata:
@@ -235,10 +255,17 @@ def reorganise(
             )
         _refuse_superseded(delta, change)
         refuse_unusable(delta)
+        reach(Failpoint.COMMIT_READY)
         delta.create_write_transaction(actions, "append", delta.schema(), properties)
         reach(Failpoint.COMPACTION_PUBLISHED)
 
-    outcome.publish_once(delta, name, write)
+    def has(newest: Snapshot) -> bool | None:
+        present = {file.path for file in files_of(newest)}
+        if any(file.path in present for file in change.add):
+            return True
+        return False if any(file.path in present for file in change.remove) else None
+
+    outcome.publish_once(delta, name, write, has)
 
 
 def sequence(delta: Snapshot, app_id: str) -> int:

@@ -8,6 +8,10 @@ the oldest commit that is the newest one of a writer: a checkpoint of its versio
 have the states that the next syncs start from, and nothing of the erased rows, since each writer has a commit
 of the erasure or a later one. So each version that is left can be opened.
 
+To a run that has opened a version which goes, the next one seems to be free, and what it commits there would
+count for nobody. By the checkpoint, which is there before the first removal, the run knows that
+(`outcome`). Test: `tests/lake/test_log_cut.py`
+
 What a kill leaves, so that nothing is lost:
 
 - CHECKPOINT_WRITTEN: one more checkpoint. The log is whole.

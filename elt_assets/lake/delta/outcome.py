@@ -17,9 +17,11 @@ So after every error the table is read again. What can happen, and what follows:
 - No commit has that version yet, after any other error: the error is raised. If a disk is full or read-only,
   nothing was published (NotPublished). In a store a request may still be on its way, so that is not certain.
 - The table cannot be read either: the outcome is unknown, and the error says so.
-- The version that was tried was free because an erasure has removed it from the log: such a commit would
-  count for nobody. So the snapshot is moved on before an attempt if the entry of its own version is gone, and
-  after an attempt it must still be there.
+- The version that was tried was free because an erasure has removed it from the log (`log_cut`): the commit
+  counts for nobody, although its entry is there. So the snapshot is moved on before an attempt if the entry
+  of its own version is gone. And after an attempt the commit counts if no checkpoint is newer, since an
+  erasure writes one before it removes an entry. If one is, the newest snapshot is read. A commit that is not
+  in it is taken out of the log, and tried on top of that snapshot, where the erasure forbids it.
 
 Files are removed only after an error that proves that nothing was published (`NOTHING_PUBLISHED`). After any
 other error they stay until maintenance finds that no version names them. These errors prove it:
@@ -31,7 +33,8 @@ other error they stay until maintenance finds that no version names them. These 
 - NotPublished: the first attempt was not reached, or the disk itself refused the entry.
 
 A ConfigError alone proves nothing: the store may have refused the credentials when the outcome was looked up.
-Tests: tests/lake/test_lying_store.py, tests/lake/test_foreign_rules.py, tests/lake/test_storage_faults.py.
+Tests: tests/lake/test_lying_store.py, tests/lake/test_foreign_rules.py, tests/lake/test_storage_faults.py,
+tests/lake/test_log_cut.py.
 """
 
 from __future__ import annotations
@@ -51,6 +54,7 @@ from elt_assets.errors import ConcurrentSync, ConfigError, EltError, SystemFailu
 from elt_assets.lake.delta import log
 from elt_assets.lake.delta.rules import MovingTable, UnsupportedTable
 from elt_assets.lake.delta.snapshot import CONFLICT, Snapshot
+from elt_assets.lake.delta.storage import DataFile
 from elt_assets.machine_faults import first_line, translate
 
 NAME = "elt.commit"
@@ -97,13 +101,20 @@ def properties(
     )
 
 
-def publish_once(delta: Snapshot, name: str, write: Callable[[], object]) -> int:
+def publish_once(
+    delta: Snapshot,
+    name: str,
+    write: Callable[[], object],
+    has: Callable[[Snapshot], bool | None] = lambda _: None,
+) -> int:
     """Make a commit exactly once, and move `delta` to it or to a newer snapshot.
 
     Args:
         name: the commit's name, which no other commit has.
         write: writes the commit on top of the snapshot of `delta`. It raises an EltError instead if the
             commit must not be made on top of that snapshot.
+        has: returns whether a newer snapshot, whose log may begin after the commit, has its contents; None
+            if that cannot be told.
 
     Returns:
         the version of the commit.
@@ -120,7 +131,6 @@ def publish_once(delta: Snapshot, name: str, write: Callable[[], object]) -> int
     for _ in range(ATTEMPTS):
         try:
             delta.leave_removed_version()
-            was_fresh = delta.is_fresh
             write()
         except (DeltaError, OSError) as error:
             tried = int(delta.version())
@@ -130,11 +140,14 @@ def publish_once(delta: Snapshot, name: str, write: Callable[[], object]) -> int
                 _raise_unless_conflict(delta, error, refusals)
                 time.sleep(random.uniform(0, 0.02) + refusals * 0.1)
                 continue
+            if not _counts(delta, name, version, has):
+                continue
             _warn_of_late_error(delta, version, error)
         else:
             version = int(delta.version()) + 1
+            if not _counts(delta, name, version, has):
+                continue
             delta.update_incremental()
-            _refuse_outdated(delta, name, version - 1, was_fresh=was_fresh)
         return version
     raise Superseded(
         f"a commit to the table {delta.table_uri} failed {ATTEMPTS} times: other runs committed first",
@@ -142,28 +155,44 @@ def publish_once(delta: Snapshot, name: str, write: Callable[[], object]) -> int
     )
 
 
-def _refuse_outdated(delta: Snapshot, name: str, basis: int, *, was_fresh: bool) -> None:
-    """Refuse a commit whose version was free because an erasure had just removed it from the log.
+def _counts(
+    delta: Snapshot, name: str, version: int, has: Callable[[Snapshot], bool | None]
+) -> bool:
+    """Return whether a commit whose entry was made counts. If not, its entry is removed, and `delta` moves to
+    the newest snapshot.
 
-    The entries go from the oldest one. So if that of the basis is there now, that of the commit was not
-    removed before. In a store, a commit soon after another one is not looked at.
+    The entries go from the oldest one. So if the next one is gone and that of the commit is there, the commit
+    was made in between; and it was made before if that of the version before is there.
 
     Raises:
-        TransientError: it is unknown whether the commit took effect.
+        TransientError: it is unknown.
     """
+    storage = delta.storage
     try:
-        if was_fresh or not log.is_cut(delta.storage, basis):
-            return
-        newest = Snapshot.newest(delta.storage)
-    except OSError:
-        return  # that it was cut in the same moment is less likely than that the commit counts
-    entries = log.read_newest_first(newest)
-    if not any(name in (entry.get(NAME), entry.get("elt.same_as")) for entry in entries):
-        raise TransientError(
-            f"rows of the table {delta.table_uri} were erased (`elt erase`) while a commit was made, and it "
-            "is unknown whether the commit took effect",
-            guidance="its files stay; the next run continues from the last commit",
-        )
+        if log.find_checkpoint_version(storage) <= version:
+            return True
+        newest = Snapshot.newest(storage)
+        has_next = storage.exists(log.path_of(version + 1))
+        entry = log.read_info(storage, version)
+        is_there = entry is not None and entry.get(NAME) == name
+        is_first = log.is_cut(storage, version - 1)
+        counts = has(newest) if has_next or not is_there else False
+    except (DeltaError, OSError) as error:
+        raise _unknown_beside_erasure(delta) from error
+    if counts is None and is_first:
+        raise _unknown_beside_erasure(delta)
+    if counts is False:
+        storage.discard([DataFile(log.path_of(version), 0, 0)] if is_there and is_first else [])
+        delta.become(newest)
+    return counts is not False
+
+
+def _unknown_beside_erasure(delta: Snapshot) -> TransientError:
+    return TransientError(
+        f"rows of the table {delta.table_uri} were erased (`elt erase`) while a commit was made, and it is "
+        "unknown whether the commit took effect",
+        guidance="its files stay; the next run continues from the last commit",
+    )
 
 
 def _raise_unless_conflict(delta: Snapshot, error: Exception, refusals: int) -> None:

@@ -46,7 +46,6 @@ CONFLICT = "Failed to commit transaction: "
 of the same class are refusals."""
 _RECENT = 256
 """The number of newest commits whose metadata a snapshot keeps."""
-_FRESH_SECONDS = 5
 _ENGINE = f"delta-rs:py-{delta_version}"
 """The format of entries is that of delta-rs, so they name it as their engine."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -95,7 +94,6 @@ class Snapshot:
         self._bytes = 0
         self._new_entry: LogEntry | None = None
         self._delta = delta
-        self._moved_at = time.monotonic()
 
     @classmethod
     def from_delta(cls, delta: DeltaTable, storage: TableStorage) -> Snapshot:
@@ -211,8 +209,11 @@ class Snapshot:
         before = self.version()
         for entry in log.read_after(self.storage, before):
             self._apply(entry)
-        if self.version() == before and log.is_cut(self.storage, before):
-            self._reopen()
+        # What follows a version that is gone may be a commit that counts for nobody (`outcome`).
+        if log.is_cut(self.storage, before):
+            newest = Snapshot.newest(self.storage)
+            if newest.version() > before:
+                self.become(newest)
 
     def leave_removed_version(self) -> None:
         """Move on before a commit if the log begins after this version: the next one may seem to be free.
@@ -224,17 +225,9 @@ class Snapshot:
         if is_looked_at and log.is_cut(self.storage, self.version()):
             self.update_incremental()
 
-    @property
-    def is_fresh(self) -> bool:
-        """Return whether the entry of this version was read from a store a moment ago."""
-        age = time.monotonic() - self._moved_at
-        return self.storage.location.is_object_store and age < _FRESH_SECONDS
-
-    def _reopen(self) -> None:
-        """Move to the newest version of a table whose log begins after this one, if there is a newer one."""
-        newest = Snapshot.newest(self.storage)
-        if newest.version() > self.version():
-            self.__dict__.update(newest.__dict__)
+    def become(self, newest: Snapshot) -> None:
+        """Move to a snapshot that was read anew."""
+        self.__dict__.update(newest.__dict__)
 
     def create_write_transaction(
         self,
@@ -299,7 +292,6 @@ class Snapshot:
             metadata=metadata,
             schema=schema,
         )
-        self._moved_at = time.monotonic()
         self._bytes += len(entry.text)
         self.recent[entry.version] = entry.info
         self.recent.pop(entry.version - _RECENT, None)
@@ -320,8 +312,14 @@ class Snapshot:
         return self.version() - before
 
     def write_checkpoint(self) -> None:
-        """Write a checkpoint of this version; if that is not possible, there is a warning."""
+        """Write a checkpoint of this version; if that is not possible, there is a warning.
+
+        There is none of a version that an erasure has removed since, with older checkpoints: the log begins
+        with a newer one.
+        """
         version = self.version()
+        if log.is_cut(self.storage, version):
+            return
         try:
             self.delta_table.create_checkpoint()
         except (DeltaError, OSError) as error:

@@ -8,15 +8,17 @@ from collections.abc import Sequence
 import pytest
 
 from elt_assets.connection.read_only_query import check_condition
-from elt_assets.errors import EltError
+from elt_assets.errors import ConcurrentSync, EltError
+from elt_assets.failpoints import Failpoint
 from elt_assets.lake.admin.erased_rows import Selection
 from elt_assets.lake.admin.erasure import Counts, Erasure, KeyLog, erase
 from elt_assets.lake.delta.table import Table
 from elt_assets.lake.publish.iceberg import Publisher
 from elt_assets.protocol.catalog import APPEND_DEDUP
+from tests.lake.crashing import done_at
 from tests.lake.harness import Lake
 from tests.lake.publishing import oracle
-from tests.lake.staging import APP, INTEGER, STRING, stream
+from tests.lake.staging import APP, INTEGER, STRING, checkpoint, stream
 from tests.support.value_search import find_value
 
 pytestmark = pytest.mark.spark
@@ -51,6 +53,29 @@ def test_no_iceberg_metadata_has_a_value_of_an_erased_row(
     assert not find_value(SECRET, lake.folder / "users", lake.folder / "catalog")
     oracle.check_current(publisher, table)
     lake.sync(USERS, {"id": 3, "email": "c@x"})
+    publisher.publish(table)
+    oracle.check_current(publisher, table)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_sync_beside_the_erasure_of_a_published_table_is_refused(lake: Lake, number: int) -> None:
+    """An erasure of a published table commits twice, and then removes its first commit from the log: that
+    version is free again for the sync, whose next commit is that of the history, or of the table."""
+    lake.history = True
+    publisher = Publisher(oracle.sqlite_settings(lake.folder / "catalog"))
+    table = oracle.lake_table(lake.folder / "users")
+    lake.sync(USERS, {"id": 1, "email": SECRET}, {"id": 2, "email": "b@x"}, value=1)
+    publisher.publish(table)
+    running = lake.writer(USERS)
+    running.write(lake.stage({"id": 3, "email": "c@x"}))
+    erasing = done_at(Failpoint.COMMIT_READY, lambda: erase_person(lake, publisher), number)
+    with erasing, pytest.raises(ConcurrentSync):
+        running.commit(checkpoint(2, final=True))
+    running.close()
+    assert lake.ids() == [2]
+    lake.sync(USERS, {"id": 3, "email": "c@x"}, value=2)
+    assert lake.ids() == [2, 3]
+    assert lake.versions("id") == [(2,), (3,)]
     publisher.publish(table)
     oracle.check_current(publisher, table)
 
