@@ -210,7 +210,8 @@ def test_a_file_that_cannot_be_read_is_an_error(
 def test_a_commit_needs_few_requests_however_long_the_log_is(
     spark_provider: SparkProvider, store: ObjectStore
 ) -> None:
-    """The requests are two lists, the commit, and reads of the commit by delta-rs."""
+    """The requests are three lists, the commit, reads of both commits by delta-rs, and one of the newest
+    checkpoint, by which the commit counts although an erasure may have removed its version from the log."""
     schema = spark_provider.get().range(1).schema
     table, counts = Table(f"{store.uri}/users", "elt:users"), []
     table.prepare(schema)
@@ -219,7 +220,7 @@ def test_a_commit_needs_few_requests_however_long_the_log_is(
         file = DataFile(f"data/{sequence}.parquet", 1, 1, '{"numRecords": 1}')
         table.commit(TableChange([file]), CommitMetadata(sequence, 1, None), 1)
         counts.append(len(store.requests()) - before)
-    assert max(counts[1:]) <= 8
+    assert max(counts[1:]) <= 9
 
 
 def test_options_are_enough_without_an_environment(
