@@ -20,7 +20,7 @@ from tests.lake.crashing import done_at
 A, B, NEW = (f"elt:orders|{name}" for name in ("a", "b", "new"))
 
 
-def filled(uri: str, writers: Sequence[str] = (A, A, B)) -> None:
+def fill(uri: str, writers: Sequence[str] = (A, A, B)) -> None:
     """A table with a commit of a row for each of some writers."""
     for number, writer in enumerate(writers):
         table = Table(uri, writer)
@@ -71,7 +71,7 @@ def test_a_commit_to_a_version_that_an_erasure_removes_is_refused(
     uri: str, writer: str, writers: Sequence[str], publications: int
 ) -> None:
     """All of the erasure happens between the last look at the log and the commit."""
-    filled(uri, writers)
+    fill(uri, writers)
     run = Table(uri, writer)
     before = run.metadata.state
     new = put(run, IDS, [{"id": 9}])
@@ -88,7 +88,7 @@ def test_a_commit_to_a_version_that_an_erasure_removes_is_refused(
 def test_a_commit_to_a_removed_version_does_not_count_if_its_answer_is_lost(
     uri: str, publications: int
 ) -> None:
-    filled(uri, [A])
+    fill(uri, [A])
     run = Table(uri, A)
     new = put(run, IDS, [{"id": 9}])
     steps = iter(("erase", "lose"))
@@ -115,7 +115,7 @@ def test_a_commit_to_a_removed_version_does_not_count_if_its_answer_is_lost(
 def test_a_commit_before_an_erasure_counts_although_the_log_begins_after_it(
     uri: str, writer: str, publications: int
 ) -> None:
-    filled(uri)
+    fill(uri)
     run = Table(uri, writer)
     new = put(run, IDS, [{"id": 9}])
     with done_at(Failpoint.COMMIT_PUBLISHED, lambda: erase(uri, publications)):
@@ -130,7 +130,7 @@ def test_a_commit_before_an_erasure_counts_although_the_log_begins_after_it(
 def test_a_compaction_in_a_version_that_an_erasure_removes_is_given_up(
     uri: str, publications: int
 ) -> None:
-    filled(uri)
+    fill(uri)
     run = Table(uri, A)
     new = put(run, IDS, [{"id": 0}, {"id": 1}, {"id": 2}])
     with (
@@ -146,9 +146,9 @@ def test_a_commit_counts_if_another_run_has_just_written_a_checkpoint(
     uri: str, monkeypatch: pytest.MonkeyPatch, point: Failpoint
 ) -> None:
     monkeypatch.setitem(opening.CONFIGURATION, "delta.checkpointInterval", "1")
-    filled(uri)
+    fill(uri)
     run, files = Table(uri, A), Table(uri, A).files
-    with done_at(point, lambda: filled(uri, [B])):
+    with done_at(point, lambda: fill(uri, [B])):
         if point is Failpoint.COMMIT_PUBLISHED:
             commit(run, put(run, IDS, [{"id": 9}]))
         else:
@@ -161,9 +161,9 @@ def test_a_new_column_counts_if_another_run_has_just_written_a_checkpoint(
     uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(opening.CONFIGURATION, "delta.checkpointInterval", "1")
-    filled(uri)
+    fill(uri)
     run = Table(uri, A)
-    with done_at(Failpoint.TABLE_ALTERED, lambda: filled(uri, [B])):
+    with done_at(Failpoint.TABLE_ALTERED, lambda: fill(uri, [B])):
         run.prepare(columns(id=LONG, name=STRING))
     assert run.schema.names == ["id", "name"]
     assert_continues(uri, A, 0, 0, 1, 2)
@@ -171,7 +171,7 @@ def test_a_new_column_counts_if_another_run_has_just_written_a_checkpoint(
 
 def test_a_version_that_an_erasure_has_removed_gets_no_checkpoint(uri: str) -> None:
     """It would have the bounds of erased rows, and be the one that tables are opened with."""
-    filled(uri)
+    fill(uri)
     maintained = Table(uri, A)
     assert maintained.files
     erase(uri)
