@@ -26,7 +26,7 @@ from elt_assets.connection.config_model import (
     OtherForm,
 )
 from elt_assets.connection.partitions import Partitions, Window
-from elt_assets.protocol.catalog import APPEND, StreamId, find_modes
+from elt_assets.protocol.catalog import APPEND, APPEND_DEDUP, SOFT_DELETE, StreamId, find_modes
 from elt_assets.sync.field_selection import OnSchemaChange
 
 _ALIASES: Mapping[str, str] = {
@@ -151,16 +151,21 @@ Renaming = Annotated[dict[FieldName, FieldName], Field(min_length=1)]
 Conditions = Annotated[list[Condition], Field(min_length=1)]
 
 
+_MODES = [name for name in find_modes() if name != SOFT_DELETE]
+
+
 def _check_sync_mode(name: str) -> str:
-    if name not in find_modes():
-        raise ValueError(f"write one of {', '.join(find_modes())}")
+    if name == SOFT_DELETE:
+        raise ValueError(f"write `{APPEND_DEDUP}`, and `deletes: keep`")
+    if name not in _MODES:
+        raise ValueError(f"write one of {', '.join(_MODES)}")
     return name
 
 
 SyncModeName = Annotated[
     str,
     AfterValidator(_check_sync_mode),
-    WithJsonSchema({"enum": list(find_modes()), "type": "string"}),
+    WithJsonSchema({"enum": _MODES, "type": "string"}),
 ]
 
 
@@ -191,21 +196,24 @@ class Fields(ConfigModel):
 
 
 class Deletes(ConfigModel):
-    """What happens to rows that the source deletes without a word: by a sweep, they are removed."""
+    """What happens to rows that the source has deleted, and to those that it deletes without a word."""
 
-    rows: Literal["remove"] = "remove"
-    """Rows that the source has deleted are removed from the table."""
+    rows: Literal["remove", "keep"] = "remove"
+    """Rows that the source has deleted are removed from the table, or stay with the time of the delete in the
+    column `_deleted_at`."""
     sweep: str | None = None
-    """Cron schedule on which keys that the source no longer has are looked for, and their rows removed."""
+    """Cron schedule on which keys that the source no longer has are looked for: their rows are deleted."""
     at_most: float = Field(default=0.1, ge=0, le=1)
-    """Largest share of the table's rows that a sweep removes; one that would remove more is refused."""
+    """Largest share of the table's rows that a sweep deletes; one that would delete more is refused."""
 
 
 def _name_deletes(value: Any) -> Any:
     return {"rows": value} if isinstance(value, str) else value
 
 
-DeleteSettings = Annotated[Deletes, BeforeValidator(_name_deletes), OtherForm(const="remove")]
+DeleteSettings = Annotated[
+    Deletes, BeforeValidator(_name_deletes), OtherForm(enum=["remove", "keep"])
+]
 
 PartitionColumns = Annotated[list[DottedPath], Field(max_length=4)]
 

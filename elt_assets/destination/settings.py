@@ -22,6 +22,7 @@ from elt_assets.sync.field_selection import OnSchemaChange
 from elt_assets.sync.session import Threshold
 
 APPEND_ONLY = "append_only"
+KEEPS_DELETED = "keeps_deleted"
 NAMESPACE_PATTERN = "^[A-Za-z0-9_]+$"
 """Pattern of the first level of the table paths under the lake."""
 
@@ -53,7 +54,13 @@ MELTANO_SETTINGS: dict[str, Any] = {
     "add_record_metadata": {"title": "Metadata columns", "type": "boolean"},
     "validate_records": {"title": "Validation", "type": "boolean"},
     "flattening_enabled": {"title": "Flattening", "type": "boolean"},
-    "hard_delete": {"title": "Deletes", "type": "boolean"},
+    "hard_delete": {
+        "title": "Deletes",
+        "description": "true: a record with _sdc_deleted_at removes the row of its key; false: it stays, "
+        "with the time of the delete in _deleted_at.",
+        "type": "boolean",
+        "default": True,
+    },
     "process_activate_version_messages": {"title": "ACTIVATE_VERSION", "type": "boolean"},
 }
 """JSON schemas of the settings that are accepted. Those in `_ONLY` support one value only."""
@@ -68,7 +75,6 @@ _ONLY: Mapping[str, tuple[bool, str]] = {
         "a value that does not fit its schema becomes null, and is recorded in _airbyte_meta",
     ),
     "flattening_enabled": (False, "an object is one column, which contains its fields"),
-    "hard_delete": (True, "a record with _sdc_deleted_at removes the row of its key"),
     "process_activate_version_messages": (True, "an activated version replaces all other rows"),
 }
 _REFUSED: Mapping[str, str] = {
@@ -120,6 +126,8 @@ def translate_settings(config: Mapping[str, Any]) -> dict[str, Any]:
         settings.setdefault("namespace", config["default_target_schema"])
     if config.get("load_method") == _APPEND_ONLY:
         settings[APPEND_ONLY] = True
+    if config.get("hard_delete") is False:
+        settings[KEEPS_DELETED] = True
     return settings
 
 
@@ -228,6 +236,7 @@ class Settings:
     spark: Path | Mapping[str, str] | None  # file of Spark settings
     batch_roots: Sequence[Path] = ()  # folders whose batch files may be read
     append_only: bool = False  # whether primary keys are ignored
+    keeps_deleted: bool = False  # whether rows stay that the source has deleted
 
     @classmethod
     def from_target_config(cls, config: Mapping[str, Any]) -> Settings:
@@ -267,6 +276,7 @@ class Settings:
             spark=Path(spark).expanduser() if spark is not None else paths.spark_settings(),
             batch_roots=[Path(root).expanduser() for root in config.get("batch_roots", [])],
             append_only=config.get(APPEND_ONLY, False),
+            keeps_deleted=config.get(KEEPS_DELETED, False),
         )
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from elt_assets import paths
 from elt_assets.destination.settings import Settings
 from elt_assets.errors import ConfigError
+from elt_assets.lake.columns import from_json_schema
 from elt_assets.lake.delta.commit_metadata import CommitMetadata, Refresh
 from elt_assets.lake.publish.followers import LakeTable
 from elt_assets.lake.session import SparkProvider
@@ -29,7 +30,7 @@ from elt_assets.lake.write.companions import StreamTables, app_id, refuse_foreig
 from elt_assets.lake.write.documents import DocumentTransfer
 from elt_assets.lake.write.paths import TablePaths, open_tables
 from elt_assets.lake.write.stored_stream import StoredStream, next_sync_id
-from elt_assets.lake.write.sync_columns import WriteSpec, check_columns
+from elt_assets.lake.write.sync_columns import WriteSpec, check_columns, refuse_own_name
 from elt_assets.lake.write.writer import TableWriter
 from elt_assets.pipeline.following import make_lake_table
 from elt_assets.pipeline.read import ClosableSink
@@ -189,7 +190,8 @@ def _incompatible_refresh(
 
 
 PROTOCOL_SYNC_MODES = [mode.name for mode in find_modes().values() if mode.is_standard]
-"""Destination sync modes that `spec` lists: those of the protocol's enumeration."""
+"""Destination sync modes that `spec` lists: a reader refuses a specification with a mode that it does not
+know."""
 
 Log = Callable[[str, str], None]
 """Function that gets a level of the protocol, and a text."""
@@ -316,6 +318,9 @@ class TableOpener:
                 _refuse_mode(stream)
                 _refuse_options(stream)
                 check_columns(declare_document(stream))
+                if self._keeps_deleted(stream):
+                    columns = from_json_schema.columns(stream.stream.json_schema)
+                    refuse_own_name(str(stream.id), [column.name for column in columns])
         self._paths.add({stream.id: self._keeps_history(stream) for stream in streams})
 
     def open(self, stream: ConfiguredStream) -> StreamSink:
@@ -363,6 +368,7 @@ class TableOpener:
             on_schema_change=self._settings.on_schema_change,
             began=next_sync_id(metadata),
             requested_generation=find_requested_generation(stream, metadata, landed.generation_id),
+            keeps_deleted=self._keeps_deleted(stream),
         )
         writer = TableWriter(self._spark, tables, spec, self.staging, locate=True)
         self._writers[stream.id] = writer
@@ -418,6 +424,10 @@ class TableOpener:
             make_lake_table(table, lake, self._settings.namespace, kind)
             for kind, table in [(None, tables.main), *tables.companions.items()]
         ]
+
+    def _keeps_deleted(self, stream: ConfiguredStream) -> bool:
+        is_wanted = stream.mode.keeps_deleted or self._settings.keeps_deleted
+        return is_wanted and stream.deduplicates and not stream.overwrites
 
     def _keeps_history(self, stream: ConfiguredStream) -> bool:
         return self._settings.history and stream.deduplicates

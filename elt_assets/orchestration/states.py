@@ -176,7 +176,9 @@ def _commit_state(
     asset.refuse_foreign(tables.main)
     tables.roll_back_companions(run_id)
     schema = make_declared_schema(
-        asset.make_stored_stream(), partitioned=asset.partitions is not None
+        asset.make_stored_stream(),
+        partitioned=asset.partitions is not None,
+        keeps_deleted=asset.keeps_deleted,
     )
     states.set_state(tables, state, run_id, schema, str(asset.stream.id))
     _report(asset, tables, instance, partition)

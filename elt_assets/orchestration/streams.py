@@ -165,8 +165,7 @@ class StreamAsset(ConnectionStream):
     @property
     def sweep(self) -> Deletes | None:
         """The settings of the sweeps that remove rows which the source no longer has; None for no sweeps."""
-        deletes = self.settings.deletes or self.connection.deletes
-        return deletes if deletes is not None and deletes.sweep is not None else None
+        return self.deletes if self.deletes.sweep is not None else None
 
     @cached_property
     def partitions(self) -> dg.PartitionsDefinition[Any] | None:

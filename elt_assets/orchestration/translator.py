@@ -51,7 +51,12 @@ class ConnectionTranslator:
         settings = connection.settings_of(stream.id)
         path = table_path(connection, stream.id)
         landed = as_landed(connection, stream)
-        schema = make_declared_schema(landed, partitioned=settings.partitions is not None)
+        deletes = settings.deletes or connection.deletes
+        schema = make_declared_schema(
+            landed,
+            partitioned=settings.partitions is not None,
+            keeps_deleted=deletes is not None and deletes.rows == "keep",
+        )
         partitioning = partition_columns(connection, settings, landed)
         source, destination = self.get_source_spec(connection), connection.destination
         iceberg = connection.iceberg if settings.iceberg is None else settings.iceberg

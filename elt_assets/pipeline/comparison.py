@@ -96,7 +96,7 @@ class Findings:
     )  # fields that are not compared, and why
     version: int = -1  # of the table
     rows: int = 0  # of the source
-    stored_rows: int = 0  # of the table
+    stored_rows: int = 0  # of the table, without those that have stayed after their delete
     ranges: int = 0
     ranges_listed: int = 0  # whose keys were compared
     differences: list[JudgedKey] = field(default_factory=list)
@@ -219,7 +219,7 @@ class _Run:
             stored_rows=self._tables.main.records,
             ranges=len(self._ranges),
         )
-        differing = self._find_differing(comparison)
+        differing = self._find_differing(comparison, findings)
         findings.ranges_listed = len(differing)
         for start in range(0, len(differing), _RANGES_AT_ONCE):
             self._judge_ranges(findings, differing[start : start + _RANGES_AT_ONCE], sync)
@@ -235,12 +235,14 @@ class _Run:
             comparison, ranges = self._source.ask(list(self._columns.others))
         return comparison, list(ranges)
 
-    def _find_differing(self, comparison: Comparison) -> list[int]:
+    def _find_differing(self, comparison: Comparison, findings: Findings) -> list[int]:
         """Return the numbers of the ranges whose sums are not those of the table, or of its history."""
         expected = [(part.rows, int(part.hash)) for part in self._ranges]
         differing: set[int] = set()
         for side in self._open_sides(comparison):
             sums = side.add_up(self._untils)
+            if side.keeps_deleted:
+                findings.stored_rows = sum(rows for rows, _ in sums.values())
             differing |= {
                 number for number, own in enumerate(expected) if sums.get(number, (0, 0)) != own
             }

@@ -26,7 +26,7 @@ from elt_assets.connection import (
 )
 from elt_assets.connection.automation import RunControls
 from elt_assets.connection.partitions import has_window
-from elt_assets.connection.stream import Condition
+from elt_assets.connection.stream import Condition, Deletes
 from elt_assets.connection.stream_settings import join_names, resolve_conditions, resolve_renames
 from elt_assets.errors import ConfigError
 from elt_assets.lake.columns import from_json_schema
@@ -37,7 +37,7 @@ from elt_assets.lake.delta.table import Table
 from elt_assets.lake.write.companions import StreamTables, app_id, refuse_foreign
 from elt_assets.lake.write.paths import TableNames, TablePath, TablePaths, open_tables
 from elt_assets.lake.write.stored_stream import StoredStream
-from elt_assets.lake.write.sync_columns import column_at, column_path
+from elt_assets.lake.write.sync_columns import column_at, column_path, refuse_own_name
 from elt_assets.pipeline.row_conditions import RowCondition, compile_conditions
 from elt_assets.protocol.catalog import (
     DELETE_MARKERS,
@@ -252,6 +252,16 @@ class ConnectionStream:
         """The run controls of the stream: its own, and those of its connection."""
         return self.connection.controls_of(self.stream.id)
 
+    @property
+    def deletes(self) -> Deletes:
+        """What happens to rows that the source has deleted."""
+        return self.settings.deletes or self.connection.deletes or Deletes()
+
+    @property
+    def keeps_deleted(self) -> bool:
+        """Return whether rows stay that the source has deleted."""
+        return self.deletes.rows == "keep"
+
     @cached_property
     def fields(self) -> FieldSelection | None:
         """The selection of the fields that are stored; None if all are stored as they are."""
@@ -281,6 +291,34 @@ class ConnectionStream:
                     guidance="write letters, digits and underscores, and no name that begins with one of "
                     + ", ".join(RESERVED_COLUMNS),
                 )
+
+    def check_deletes(self) -> None:
+        """Check that rows of the stream can stay after their delete, if they are to.
+
+        Raises:
+            ConfigError: says why they cannot, and what to do.
+        """
+        if not self.keeps_deleted:
+            return
+        stored = self.make_stored_stream()
+        reason = None
+        if self.connection.destination is not None:
+            reason = "its rows are in another destination, which decides what a delete does"
+        elif not stored.deduplicates:
+            reason = (
+                f"a delete is a row like any other (`destination_sync_mode: "
+                f"{stored.destination_sync_mode}`); write `append_dedup`"
+            )
+        elif stored.overwrites:
+            what = "a partition replaces the rows of" if self.settings.partitions else "it replaces"
+            reason = f"each sync of {what} the former rows, deleted ones too; write `append_dedup`"
+        if reason is not None:
+            raise ConfigError(
+                f"stream {str(self.stream.id)!r}: deletes: no deleted row can stay: {reason}",
+                guidance="or write `deletes: remove` at the stream",
+            )
+        columns = from_json_schema.columns(stored.stream.json_schema)
+        refuse_own_name(str(self.stream.id), [column.name for column in columns])
 
     def make_row_condition(self) -> RowCondition | None:
         """Return the function that tests the stream's records; None if all are stored.

@@ -172,6 +172,7 @@ class StreamPlan:
             keeps_undeclared=settings.on_undeclared == "keep",
             adds_undeclared=settings.on_undeclared == "add",
             key_salt=read_key_salt,
+            keeps_deleted=self.asset.keeps_deleted,
             skips_unchanged=(settings.unchanged or self.asset.connection.unchanged) == "skip",
         )
 

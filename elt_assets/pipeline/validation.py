@@ -41,6 +41,7 @@ def resolve_connection(
         stored = stream.make_stored_stream()
         problems.of(partial(check_columns, stored))
         problems.of(stream.check_rows)
+        problems.of(stream.check_deletes)
         name = f"stream {str(stream.stream.id)!r}"
         problems.add(f"{name}: {problem}" for problem in find_rule_problems(stream))
         problems.of(partial(refuse_violations, stream.settings.contract, stored))

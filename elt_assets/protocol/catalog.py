@@ -37,6 +37,7 @@ APPEND = "append"
 OVERWRITE = "overwrite"
 APPEND_DEDUP = "append_dedup"
 OVERWRITE_DEDUP = "overwrite_dedup"
+SOFT_DELETE = "soft_delete"
 
 GROUP = "elt_assets.sync_modes"
 
@@ -48,7 +49,9 @@ class SyncMode:
     name: str
     deduplicates: bool = False  # the table keeps one row per primary key, so the stream needs one
     overwrites: bool = False  # each full refresh replaces all rows
-    is_standard: bool = True  # the mode is a member of the protocol's enumeration
+    keeps_deleted: bool = False  # rows stay that the source has deleted
+    # The mode is a member of the protocol's enumeration that readers of any age know.
+    is_standard: bool = True
     # The mode used instead for a partition whose rows each sync replaces.
     partition_mode: str = OVERWRITE
     # The mode that a source gets instead, since many sources refuse modes that were added later.
@@ -80,6 +83,7 @@ def find_modes() -> Mapping[str, SyncMode]:
             source_mode=OVERWRITE,
             generation_mode=APPEND_DEDUP,
         ),
+        SyncMode(SOFT_DELETE, deduplicates=True, keeps_deleted=True, is_standard=False),
         *(entry.load().MODE for entry in find_added_modes().values()),
     ]
     return MappingProxyType({mode.name: mode for mode in modes})

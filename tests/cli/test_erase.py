@@ -49,6 +49,21 @@ def test_a_row_goes_and_the_next_sync_continues(own: Project, elt: Elt) -> None:
 
 
 @pytest.mark.usefixtures("spark")
+def test_deleted_rows_that_stay_are_erased_too(own: Project, elt: Elt) -> None:
+    fields = {"id": {"type": "integer"}, "name": {"type": "string"}}
+    fields["_sdc_deleted_at"] = {"type": "string", "format": "date-time"}
+    live = {**LIVE, "deletes": "keep", "schema": fields}
+    rows = [record(id=1, name="a"), record(id=2, name="b"), state(2)]
+    script(own, rows, **live)
+    elt("sync", "scripted")
+    script(own, [record(id=1, _sdc_deleted_at="2026-03-01T12:00:00Z"), state(3)], **live)
+    elt("sync", "scripted")
+    assert len(own.rows("scripted", "things")) == 2
+    assert elt.json("erase", KEY, "--where", "name = 'a'", "--yes")["rows"] == 1
+    assert [row["id"] for row in own.rows("scripted", "things")] == [2]
+
+
+@pytest.mark.usefixtures("spark")
 def test_keys_come_from_a_file(own: Project, elt: Elt, tmp_path: Path) -> None:
     script(own, [*(record(id=n, name=str(n)) for n in range(5)), state(2)], **LIVE)
     elt("sync", "scripted")

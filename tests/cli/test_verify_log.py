@@ -128,6 +128,32 @@ def test_what_is_behind_the_log_is_not_decided_without_a_sync(
     assert elt.json("verify", "shop")["streams"][0]["passed"]
 
 
+def test_rows_that_stay_after_their_delete_in_a_log(
+    shop: Project, server: Postgres, elt: Elt
+) -> None:
+    shop.amend("shop", streams=[{**STREAM, "namespace": "public", "deletes": "keep"}])
+    elt("sync", "shop")
+    server.execute("DELETE FROM orders WHERE id <= 3; UPDATE orders SET amount = 0 WHERE id = 4")
+    elt("sync", "shop")
+
+    def list_deleted() -> dict[int, Any]:
+        rows = shop.rows("shop", "public", "orders")
+        assert len(rows) == 3_000
+        return {row["id"]: row["amount"] for row in rows if row["_deleted_at"] is not None}
+
+    assert list_deleted() == {1: 1, 2: 2, 3: 3}
+    server.execute("INSERT INTO orders VALUES (2, 'again', 7, 7)")
+    (answer,) = elt.json("verify", "shop")["streams"]
+    assert (answer["passed"], answer["keys"], answer["rows"]) == (True, [], 2_998)
+    assert list_deleted() == {1: 1, 3: 3}
+    server.execute("TRUNCATE orders")
+    before = {row["id"]: row["_deleted_at"] for row in shop.rows("shop", "public", "orders")}
+    elt("sync", "shop")
+    after = {row["id"]: row["_deleted_at"] for row in shop.rows("shop", "public", "orders")}
+    assert None not in after.values()
+    assert all(after[number] == before[number] for number in (1, 3))
+
+
 MARIADB_TABLE = """
 CREATE TABLE orders (id INT PRIMARY KEY, code VARCHAR(20), amount DECIMAL(10, 2), u BIGINT);
 INSERT INTO orders SELECT seq, CONCAT('c', seq), seq, seq FROM seq_1_to_1500;

@@ -56,7 +56,7 @@ def test_airbytes_models_read_states_and_logs(destination: Destination, make: An
 @pytest.mark.spec("protocol.145")
 def test_airbytes_models_read_errors(destination: Destination) -> None:
     failed = destination.write([stream()], [*records(1), status("INCOMPLETE")], code=1)
-    refused = destination.write([stream(mode="soft_delete")], records(1), code=1)
+    refused = destination.write([stream(mode="update")], records(1), code=1)
     (trace,) = (message.trace for message in parsed(failed.output) if message.trace)
     assert trace.error.stream_descriptor.name == "users"
     assert kinds(refused.output) == ["ERROR"]

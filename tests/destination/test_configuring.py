@@ -137,7 +137,7 @@ def test_an_error_names_a_missing_file(destination: Destination) -> None:
 REFUSED: list[tuple[list[Json], str, str | None]] = [
     ([stream(mode="append_dedup", primary_key=None)], "needs a primary key", "users"),
     ([stream(mode="append_dedup", primary_key=[["x"]])], "'x' is not a column", "users"),
-    ([stream(mode="soft_delete")], "'soft_delete' is not supported", "users"),
+    ([stream(mode="soft_delete", primary_key=None)], "needs a primary key", "users"),
     ([stream(mode="update")], "'update' is not supported", "users"),
     ([stream(destination_object_name="Contact")], "`destination_object_name`", "users"),
     ([stream("a"), stream("a")], "'a' twice", "a"),

@@ -306,6 +306,17 @@ def test_a_record_with_sdc_deleted_at_deletes_its_row(elt: Target) -> None:
 
 
 @pytest.mark.spec("singer.31")
+def test_a_deleted_row_stays_without_hard_delete(elt: Target) -> None:
+    elt.config = {"hard_delete": False}
+    with_deletion = schema(_sdc_deleted_at={"type": ["null", "string"], "format": "date-time"})
+    gone = {"id": 1, "name": None, "_sdc_deleted_at": "2026-01-02T03:04:05Z"}
+    elt.load(with_deletion, *records(1, 2), {"type": "RECORD", "stream": "users", "record": gone})
+    rows = {row["id"]: row for row in elt.rows()}
+    assert rows[1]["_deleted_at"].isoformat() == "2026-01-02T03:04:05+00:00"
+    assert (rows[1]["name"] is None, rows[2]["_deleted_at"]) == (False, None)
+
+
+@pytest.mark.spec("singer.31")
 def test_settings_of_the_sdk_have_their_documented_effect(elt: Target) -> None:
     elt.config = {
         "load_method": "append-only",
@@ -328,7 +339,6 @@ def test_settings_of_the_sdk_have_their_documented_effect(elt: Target) -> None:
         ({"add_record_metadata": True}, "add_record_metadata: true is not supported"),
         ({"validate_records": True}, "validate_records: true is not supported"),
         ({"flattening_enabled": True}, "flattening_enabled: true is not supported"),
-        ({"hard_delete": False}, "hard_delete: false is not supported"),
         ({"stream_maps": {}}, "stream_maps: not supported"),
         ({"batch_size_rows": 0}, "config.batch_size_rows: violates `minimum`: 1"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 import stat
@@ -69,6 +70,23 @@ def test_a_state_is_returned_after_its_records_are_committed(
     )
     assert destination.ids() == [1, 2, 3]
     assert stat.S_IMODE(destination.lake.stat().st_mode) == 0o700
+
+
+@pytest.mark.spec("protocol.87")
+def test_soft_delete_keeps_deleted_rows(destination: Destination) -> None:
+    configured = copy.deepcopy(stream(mode="soft_delete", primary_key=[["id"]]))
+    fields = configured["stream"]["json_schema"]["properties"]
+    fields["_ab_cdc_deleted_at"] = {"type": "string", "format": "date-time"}
+    destination.write([configured], [*records(1, 2), state({"n": 1})])
+    gone = record({"id": 1, "_ab_cdc_deleted_at": "2026-03-01T12:00:00Z"})
+    destination.write([configured], [gone, state({"n": 2})])
+    rows = {row["id"]: row for row in destination.rows()}
+    assert rows[1]["name"] is not None
+    assert rows[1]["_deleted_at"].isoformat().startswith("2026-03-01T12:00:00")
+    assert rows[2]["_deleted_at"] is None
+    fields["_deleted_at"] = {"type": "string"}
+    refused = destination.write([configured], records(3), code=1)
+    assert "needs the column '_deleted_at'" in refused.error["message"]
 
 
 def test_texts_that_are_no_text_stop_nothing(destination: Destination) -> None:

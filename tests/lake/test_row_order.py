@@ -22,13 +22,18 @@ from hypothesis import strategies as st
 from pyspark.sql import types as t
 
 from elt_assets.lake.columns import metadata_columns
-from elt_assets.lake.columns.metadata_columns import METADATA_FIELDS
+from elt_assets.lake.columns.metadata_columns import (
+    DELETED_FIELD,
+    METADATA_FIELDS,
+    ROW_DELETED_AT,
+)
 from elt_assets.lake.delta.opening import delta_schema
 from elt_assets.lake.merge.history import history_schema, wide_schema
 from elt_assets.lake.worker import merge_task, row_order
 from elt_assets.lake.worker.file_tasks import read_rows
 from elt_assets.lake.worker.parquet import Output
 from elt_assets.lake.worker.row_order import ARRIVAL, Markers, Rules, Validity
+from elt_assets.lake.worker.soft_deletes import SoftDeleteColumns
 from elt_assets.protocol.catalog import DELETED_AT
 
 START = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
@@ -41,6 +46,7 @@ FIELDS = [
     *METADATA_FIELDS,
 ]
 SCHEMA = t.StructType(FIELDS)
+KEPT_SCHEMA = t.StructType([*FIELDS, DELETED_FIELD])
 ARROW = pa.schema(delta_schema(SCHEMA).to_arrow())
 NULLED = {"field": DELETED_AT, "change": "NULLED", "reason": "DESTINATION_TYPECAST_ERROR"}
 OTHERS = [
@@ -128,6 +134,24 @@ def latest(records: Sequence[Numbered]) -> dict[int, Numbered]:
     return found
 
 
+def find_soft_deleted(records: Sequence[Numbered]) -> dict[str, int]:
+    """The row that stays of each deleted key, and the time of the delete: the latest of its rows in the order
+    of eras, cursors and arrival."""
+    last = latest(records)
+    eras: dict[int, int] = {}
+    rows: dict[int, tuple[tuple[int, int, int], str]] = {}
+    for number, record in records:
+        eras[record.key] = eras.get(record.key, 0) + record.begins_era
+        place = (eras[record.key], cursor(record), number), f"s{number}"
+        if not record.is_delete and place > rows.get(record.key, ((-1, -1, -1), "")):
+            rows[record.key] = place
+    ends = {key: end for key, end in last.items() if end[1].is_delete and key in rows}
+    return {
+        rows[key][1]: 10 + number if record.gone is None else record.gone
+        for key, (number, record) in ends.items()
+    }
+
+
 def cursor(record: Record) -> int:
     return -1 if record.at is None else record.at
 
@@ -176,8 +200,9 @@ ORDER = [(name, "ascending") for name in ("id", "part", ARRIVAL, metadata_column
 class Tables:
     """The files of a table or of a history, merged into by a task."""
 
-    def __init__(self, folder: Path, way: str, *, is_history: bool):
+    def __init__(self, folder: Path, way: str, *, is_history: bool, keeps: bool = False):
         self.folder, self.way, self.is_history = folder, way, is_history
+        self.keeps = keeps
         self.visible: list[str] = []
         self.hidden: list[str] = []
         folder.mkdir()
@@ -192,8 +217,9 @@ class Tables:
         """The merge of rows, which are written to a file."""
         batch = f"batch-{len(list(self.folder.iterdir()))}.parquet"
         pq.write_table(pa.Table.from_pylist(list(rows), ARROW), self.folder / batch)
-        schema = wide_schema(SCHEMA) if self.is_history else SCHEMA
-        names = history_schema(SCHEMA).names if self.is_history else SCHEMA.names
+        own = KEPT_SCHEMA if self.keeps else SCHEMA
+        schema = wide_schema(own) if self.is_history else own
+        names = history_schema(own).names if self.is_history else own.names
         files = [(batch, 1), *((name, 0) for name in (*self.visible, *self.hidden))]
         root = pafs.LocalFileSystem(), str(self.folder)
         return merge_task.MergeJob(
@@ -222,7 +248,15 @@ class Tables:
         )
         key = [["id"], ["part"]]
         raw_id = metadata_columns.RAW_ID
-        return Rules(key, key, ["at"], raw_id, markers, validity if self.is_history else None)
+        columns = SoftDeleteColumns(
+            *(ROW_DELETED_AT, raw_id, metadata_columns.EXTRACTED_AT, metadata_columns.META),
+            sync_id=metadata_columns.SYNC_ID,
+            markers=[DELETED_AT],
+        )
+        return Rules(
+            *(key, key, ["at"], raw_id, markers, validity if self.is_history else None),
+            soft_deletes=columns if self.keeps else None,
+        )
 
     def rows(self, files: Sequence[str]) -> list[dict[str, Any]]:
         tables = [pq.ParquetFile(self.folder / name).read() for name in files]
@@ -274,17 +308,24 @@ def test_many_splits_into_batches_give_the_rows_of_the_model(
 def compare(way: str, batches: list[list[Record]]) -> None:
     records: list[Numbered] = []
     with TemporaryDirectory(prefix="row-order-") as folder:
-        table, history = (
-            Tables(Path(folder, name), way, is_history=name == "history")
-            for name in ("table", "history")
+        table, history, keeping = (
+            Tables(Path(folder, name), way, is_history=name == "history", keeps=name == "keeping")
+            for name in ("table", "history", "keeping")
         )
         for batch in filter(None, batches):
             new = list(itertools.islice(enumerate(batch, len(records)), len(batch)))
             records += new
-            for tables in (table, history):
+            for tables in (table, history, keeping):
                 tables.merge([row(*each) for each in new])
             expected = {f"s{n}" for n, record in latest(records).values() if not record.is_delete}
             assert {each["text"] for each in table.rows(table.visible)} == expected
+            stored = [(r["text"], hours(r[ROW_DELETED_AT])) for r in keeping.rows(keeping.visible)]
+            assert {text for text, time in stored if time is None} == expected
+            deleted_rows = {text: time for text, time in stored if time is not None}
+            assert deleted_rows == find_soft_deleted(records)
+            hidden = (tables.rows(tables.hidden) for tables in (table, keeping))
+            ids, same_ids = ({r[metadata_columns.RAW_ID] for r in rows} for rows in hidden)
+            assert ids == same_ids
             found = history.rows(history.visible)
             assert {each["text"] for each in found if each["_is_current"]} == expected
             validity = [(e["text"], hours(e["_valid_from"]), hours(e["_valid_to"])) for e in found]

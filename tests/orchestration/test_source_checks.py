@@ -94,6 +94,38 @@ def test_a_sweep_removes_rows_that_the_source_no_longer_has(shop: Project) -> No
     assert len(shop.rows("shop", "orders")) == 28
 
 
+@pytest.mark.usefixtures("spark")
+def test_a_sweep_marks_rows_that_stay_and_they_count_as_deleted(shop: Project) -> None:
+    configure(
+        shop,
+        deletes={"sweep": "0 3 * * 0", "rows": "keep", "at_most": 0.2},
+        checks={"source": True},
+    )
+    assert materialize(shop, 'key:"shop/orders"').success
+    change(shop, ("DELETE FROM orders WHERE id <= 3", ()))
+    assert run_job(shop, "shop__orders_sweep").success
+    before = shop.rows("shop", "orders")
+    deleted = {row["id"]: row["amount"] for row in before if row["_deleted_at"] is not None}
+    assert (len(before), deleted) == (30, {1: 1, 2: 1, 3: 1})
+    assert run_job(shop, "shop__orders_sweep").success
+    assert shop.rows("shop", "orders") == before  # no row is deleted again
+    assert values(run_check(shop))["surplus"] == 0
+
+    change(shop, put(1, u=1, amount=8), ("DELETE FROM orders WHERE id BETWEEN 10 AND 15", ()))
+    failed = run_job(shop, "shop__orders_sweep")
+    assert "6 of the 27 rows" in failure_of(failed)  # deleted ones do not count
+    check = values(run_check(shop))
+    assert (check["missing"], check["surplus"]) == (1, 6)
+    configure(shop, deletes="keep", checks={"source": {"repair": True}})
+    assert values(run_check(shop))["corrected"] == 7
+    rows = {
+        row["id"]: (row["amount"], row["_deleted_at"] is None)
+        for row in shop.rows("shop", "orders")
+    }
+    assert (rows[1], rows[2], rows[10], rows[20]) == ((8, True), (1, False), (1, False), (1, True))
+    assert run_check(shop).passed
+
+
 @pytest.mark.parametrize(
     ("stream", "text"),
     [
@@ -101,6 +133,21 @@ def test_a_sweep_removes_rows_that_the_source_no_longer_has(shop: Project) -> No
         ({"deletes": {"sweep": "0 3"}}, "deletes: sweep: '0 3' is not a valid cron"),
         ({"deletes": {"at_most": 2}}, "at_most"),
         ({"deletes": "forget"}, "deletes"),
+        ({"deletes": "keep", "destination_sync_mode": "append"}, "no deleted row can stay"),
+        (
+            {
+                "deletes": {"rows": "keep"},
+                "destination_sync_mode": "overwrite_dedup",
+                "sync_mode": "full_refresh",
+                "cursor_field": None,
+            },
+            "replaces the former rows",
+        ),
+        (
+            {"deletes": "keep", "rename": {"region": "_deleted_at"}},
+            "needs the column '_deleted_at'",
+        ),
+        ({"destination_sync_mode": "soft_delete"}, "write `append_dedup`, and `deletes: keep`"),
         ({"checks": {"source": {"sample": 0.5}}}, "sample"),
         (
             {"checks": {"source": True}, "destination_sync_mode": "append"},

@@ -86,7 +86,7 @@ ACCEPTED_VALUES: dict[str, set[str]] = {
 }
 OTHER_VALUES = {
     "DestinationSyncMode.update": REFUSED,
-    "DestinationSyncMode.soft_delete": REFUSED,
+    "DestinationSyncMode.soft_delete": "accepted in a catalog: tests/destination/test_write.py",
     "Change": PASSED_ON,
     "Reason": PASSED_ON,
     "AuthFlowType": HARMLESS,

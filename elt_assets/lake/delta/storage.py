@@ -245,6 +245,22 @@ class TableStorage:
             files = list(pool.map(self._describe_file, paths))
         return [file for file in files if file.records]
 
+    def have_values(self, paths: Iterable[str], column: str) -> bool:
+        """Return whether one of some files has a value in a column, or may have one by its footer."""
+        with ThreadPoolExecutor(_READERS) as pool:
+            return any(pool.map(lambda path: self._has_values(path, column), paths))
+
+    def _has_values(self, path: str, column: str) -> bool:
+        with self.open_path(path) as source:
+            footer = pq.read_metadata(source)
+        for group in map(footer.row_group, range(footer.num_row_groups)):
+            for chunk in map(group.column, range(group.num_columns)):
+                if chunk.path_in_schema == column:
+                    has_count = chunk.statistics is not None and chunk.statistics.has_null_count
+                    if not has_count or chunk.statistics.null_count < group.num_rows:
+                        return True
+        return False
+
     def add_statistics(self, files: Sequence[DataFile]) -> list[DataFile]:
         """Return files with their statistics, which are read from the footers where they are missing."""
         files_by_path = {file.path: file for file in files if file.stats}

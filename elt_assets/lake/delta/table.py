@@ -374,6 +374,17 @@ class Table:
         paths = actions.column("path").to_pylist()
         return {path for path, count in zip(paths, nulls, strict=True) if count == 0}
 
+    def has_values(self, column: str) -> bool:
+        """Return whether a column has a value that is not null; it is read from footers where the log does
+        not say it."""
+        actions = self._actions()
+        nulls = self._statistic(actions, "null_count", [column], only_logged=True).to_pylist()
+        paths, rows = (actions.column(name).to_pylist() for name in ("path", "num_records"))
+        unknown_paths = [path for path, count in zip(paths, nulls, strict=True) if count is None]
+        if any(None not in (n, m) and n < m for n, m in zip(nulls, rows, strict=True)):
+            return True
+        return self.storage.have_values(unknown_paths, column)
+
     def dataframe(self, spark: SparkSession) -> DataFrame:
         """Return the rows of the snapshot."""
         return self.read_files(spark, self.files)

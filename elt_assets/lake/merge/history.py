@@ -128,8 +128,9 @@ _DELETED = "_elt_deleted"
 
 
 def history_schema(schema: t.StructType) -> t.StructType:
-    """Return the columns of the history of a table with this schema."""
-    return t.StructType([*schema.fields, *VALIDITY])
+    """Return the columns of the history of a table with this schema: a version ends with its delete, whether
+    or not the table keeps the row."""
+    return t.StructType([*metadata_columns.remove_deleted_at(schema).fields, *VALIDITY])
 
 
 def wide_schema(schema: t.StructType) -> t.StructType:
@@ -140,7 +141,7 @@ def wide_schema(schema: t.StructType) -> t.StructType:
 def content(schema: t.StructType) -> Expression:
     """Return the content of a version: the stream's own columns, and whether it is a delete."""
     columns = [_comparable(schema[name]) for name in content_names(schema)]
-    deleted = key_order.is_delete(schema)
+    deleted = key_order.is_delete(metadata_columns.remove_deleted_at(schema))
     return f.struct(*columns, *([] if deleted is None else [deleted.alias(_DELETED)]))
 
 
@@ -161,7 +162,8 @@ def _has_map(kind: t.DataType) -> bool:
 def content_names(schema: t.StructType) -> list[str]:
     """Return the names of the stream's own columns."""
     ours = {field.name for field in metadata_columns.METADATA_FIELDS}
-    return [name for name in schema.names if name not in ours]
+    names = metadata_columns.remove_deleted_at(schema).names
+    return [name for name in names if name not in ours]
 
 
 def deletion_times(schema: t.StructType) -> list[str]:
@@ -306,7 +308,7 @@ def merge_replayed(
     if not batch.files:
         return MergeResult(TableChange(), target.tombstones)
     keys = batch.rows(spark, schema).select(key_value(by.key).alias(_KEY)).distinct()
-    rows = whole.rows(spark, schema).withColumn(_KEY, key_value(by.key))
+    rows = _read_present(spark, whole, schema).withColumn(_KEY, key_value(by.key))
     confirmed = write_all(table, rows.join(keys, _KEY, "left_semi").drop(_KEY), HIDDEN)
     try:
         return merge(spark, table, target, batch, by, schema, confirmed=confirmed)
@@ -333,13 +335,17 @@ def refresh(
         whole: what is left of them: a row or a delete of every key that is known.
         epoch: the time of this refresh, in epoch microseconds, later than those before.
     """
-    if not target.files and not target.tombstones:
+    begins = not target.files and not target.tombstones
+    if begins and metadata_columns.find_deleted_at(schema) is None:
         return merge(spark, table, target, events, by, schema)
-    due = Batch(table, _write_differences(spark, table, target, events, whole, by, schema, epoch))
+    if begins:
+        files = write_all(table, _read_present(spark, events, schema), HIDDEN)
+    else:
+        files = _write_differences(spark, table, target, events, whole, by, schema, epoch)
     try:
-        return merge(spark, table, target, due, by, schema, closing=True)
+        return merge(spark, table, target, Batch(table, files), by, schema, closing=not begins)
     finally:
-        table.storage.discard(due.files)
+        table.storage.discard(files)
 
 
 def _write_differences(
@@ -358,7 +364,10 @@ def _write_differences(
     columns = [key_value(by.key).alias(_KEY), content(schema).alias(_SAME)]
     last = table.read_files(spark, [*target.files, *target.tombstones], wide).where(IS_CURRENT)
     current = last.where(f.col(CLOSED_AT).isNull()).select("*", *columns)
-    rows, left = (batch.rows(spark, wide).where(has_key(by.key)) for batch in (events, whole))
+    rows, left = (
+        _read_present(spark, batch, schema, [*VALIDITY, *HIDDEN_FIELDS]).where(has_key(by.key))
+        for batch in (events, whole)
+    )
     latest = _select_latest(left, by).select("*", *columns)
     ends = current.join(latest.select(_KEY), _KEY, "left_anti")
     ends = ends.withColumn(CLOSED_AT, f.timestamp_micros(f.lit(epoch)))
@@ -367,6 +376,15 @@ def _write_differences(
     later = _select_later(rows.select("*", *columns), changed, current, by, begins)
     due = ends.select(*wide.names).unionByName(later.select(*wide.names))
     return write_all(table, due.withColumn(EPOCH, f.lit(epoch).cast("long")), HIDDEN)
+
+
+def _read_present(
+    spark: SparkSession, batch: Batch, schema: t.StructType, more: Sequence[t.StructField] = ()
+) -> DataFrame:
+    """Return the rows and deletes of a table without rows that have stayed after their delete."""
+    rows = batch.rows(spark, t.StructType([*schema.fields, *more]))
+    deleted_at = metadata_columns.find_deleted_at(schema)
+    return rows if deleted_at is None else rows.where(f.col(deleted_at).isNull()).drop(deleted_at)
 
 
 def _select_latest(rows: DataFrame, by: Ordering) -> DataFrame:
@@ -380,7 +398,7 @@ def _select_latest(rows: DataFrame, by: Ordering) -> DataFrame:
 
 def _begins_era(events: Batch, by: Ordering, schema: t.StructType) -> Expression | None:
     """Return whether a row is a delete without a cursor value; None if no row of `events` can be one."""
-    deleted = key_order.is_delete(schema)
+    deleted = key_order.is_delete(metadata_columns.remove_deleted_at(schema))
     if deleted is None or not by.cursor or lacks_nulls(events.table, events.files, by.cursor):
         return None
     return deleted & value_at(by.cursor).isNull()

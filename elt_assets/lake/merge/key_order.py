@@ -21,7 +21,8 @@ null: also an empty text, `false`, or a value that does not fit the column. Such
 and `_airbyte_meta.changes` shows that it was there. A delete replaces the row of its key like any other
 record, but readers do not see it. It is kept as a tombstone, so that an older record that arrives later does
 not bring the key back. The last delete without a cursor value is kept even if a later row follows it: a
-record that arrived before it may still be replayed.
+record that arrived before it may still be replayed. In a table that keeps deleted rows (`deletes: keep`), the
+latest row of a deleted key stays beside its tombstone, where readers see it: see `lake.worker.soft_deletes`.
 
 A kill at KEYS_MERGED leaves files that no log names; the next run merges the same rows again.
 `tests/lake/test_crash_points.py::test_a_merge_survives_a_kill_at_any_point`
@@ -75,12 +76,14 @@ from elt_assets.lake.worker.merge_task import (
     make_merge_of_range,
 )
 from elt_assets.lake.worker.row_order import ARRIVAL, Markers, Rules, Validity
+from elt_assets.lake.worker.soft_deletes import SoftDeleteColumns
 from elt_assets.protocol.catalog import (
     APPEND,
     APPEND_DEDUP,
     DELETE_MARKERS,
     OVERWRITE,
     OVERWRITE_DEDUP,
+    SOFT_DELETE,
     find_added_modes,
 )
 
@@ -125,6 +128,8 @@ class Ordering:
     is_replay: bool = False
     # Whether a row gives way to the present row of its key if that has the same content (`unchanged`).
     keeps_unchanged: bool = False
+    # Whether the latest row of a key stays when it is deleted (`lake.worker.soft_deletes`).
+    keeps_deleted: bool = False
 
 
 def merge_in_tasks(
@@ -195,8 +200,22 @@ def _describe_job(
     columns: tuple[Sequence[str], Sequence[str]] | None,
 ) -> MergeJob:
     visible, hidden = columns or (schema.names, schema.names)
+    names = delete_markers(schema)
+    is_latest, content, soft_deletes = validity is None, list[list[str]](), None
+    if is_latest and by.keeps_deleted:
+        soft_deletes = SoftDeleteColumns(
+            metadata_columns.ROW_DELETED_AT,
+            metadata_columns.RAW_ID,
+            metadata_columns.EXTRACTED_AT,
+            metadata_columns.META,
+            metadata_columns.SYNC_ID,
+            names,
+        )
+    if is_latest and by.keeps_unchanged:
+        of_deletes = () if soft_deletes is None else (soft_deletes.deleted_at, *names)
+        content = [path for path in content_of(schema) if path[0] not in of_deletes]
     markers = Markers(
-        delete_markers(schema),
+        names,
         metadata_columns.META,
         metadata_columns.NULLED,
         metadata_columns.OWN_REASON,
@@ -208,7 +227,8 @@ def _describe_job(
         metadata_columns.RAW_ID,
         markers,
         validity,
-        content_of(schema) if by.keeps_unchanged and validity is None else (),
+        content,
+        soft_deletes,
     )
     return MergeJob(
         files=[
@@ -321,12 +341,13 @@ def merge_latest(
 
 
 def is_delete(schema: t.StructType) -> Expression | None:
-    """Return whether a row is a delete; None if the table has no column for a delete marker."""
-    names = delete_markers(schema)
-    if not names:
+    """Return whether a row is a delete, or has stayed after one; None if the table has no column for it."""
+    names, deleted_at = delete_markers(schema), metadata_columns.find_deleted_at(schema)
+    columns = [*names, *([deleted_at] if deleted_at else [])]
+    if not columns:
         return None
-    has_value = [f.col(name).isNotNull() for name in names]
-    return reduce(operator.or_, [*has_value, _is_nulled(names)])
+    has_value = [f.col(name).isNotNull() for name in columns]
+    return reduce(operator.or_, [*has_value, *([_is_nulled(names)] if names else [])])
 
 
 def _is_nulled(fields: Sequence[str]) -> Expression:
@@ -360,7 +381,13 @@ def _append(
 
 
 _MERGES: Mapping[str, Merge] = MappingProxyType(
-    {APPEND: _append, OVERWRITE: _append, APPEND_DEDUP: merge_latest, OVERWRITE_DEDUP: merge_latest}
+    {
+        APPEND: _append,
+        OVERWRITE: _append,
+        APPEND_DEDUP: merge_latest,
+        OVERWRITE_DEDUP: merge_latest,
+        SOFT_DELETE: merge_latest,
+    }
 )
 
 

@@ -69,6 +69,11 @@ class HashedRows:
         closed = self.table.paths_lacking_nulls([VALID_TO]) if self.is_history else ()
         self.files = [file for file in self.table.files if file.path not in closed]
 
+    @property
+    def keeps_deleted(self) -> bool:
+        """Return whether the table has rows that count as deleted."""
+        return metadata_columns.find_deleted_at(self.table.schema) is not None
+
     def add_up(self, untils: Sequence[KeyValues]) -> dict[int, tuple[int, int]]:
         """Return the number of rows in each range, and the sum of their hashes, by the range's number."""
         text = self.text
@@ -153,8 +158,10 @@ class HashedRows:
         """Return a job over some files. `more`: columns to read besides those of the text."""
         columns = () if only_keys else self.text.columns
         names = dict.fromkeys([name for name, _ in (*self.text.key, *columns)])
-        names |= dict.fromkeys([*more, *([IS_CURRENT] if self.is_history else [])])
         schema = schema or self.table.schema
+        deleted_at = metadata_columns.find_deleted_at(schema)
+        names |= dict.fromkeys([*more, *([IS_CURRENT] if self.is_history else [])])
+        names |= dict.fromkeys([deleted_at] if deleted_at else [])
         storage, values = self.table.storage, {}
         located = []
         for file in files:
@@ -171,6 +178,7 @@ class HashedRows:
             list(columns),
             list(untils),
             IS_CURRENT if self.is_history else None,
+            deleted_at,
         )
 
 

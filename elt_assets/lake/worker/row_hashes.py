@@ -41,6 +41,7 @@ class HashJob:
         Sequence[Any]
     ]  # the keys with which ranges end, in their order; not of the last range
     current: str | None = None  # a column of booleans: only rows where it is true count
+    deleted_at: str | None = None  # a column of times: only rows where it is null count
     # Comparisons of a column (functions of `pyarrow.compute`) with a value: rows for which one holds do not
     # count.
     left_out: Sequence[tuple[str, str, Any]] = ()
@@ -136,6 +137,8 @@ def _read(job: HashJob, path: str, values: Mapping[str, str | None]) -> Iterator
         rows = pa.RecordBatch.from_arrays(list(columns.values()), schema=job.schema)
         if job.current is not None:
             rows = rows.filter(pc.fill_null(rows.column(job.current), False))
+        if job.deleted_at is not None:
+            rows = rows.filter(rows.column(job.deleted_at).is_null())
         for comparison in job.left_out:
             rows = rows.filter(pa.array(~_compare(rows, *comparison)))
         if len(rows):

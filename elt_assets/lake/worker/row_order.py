@@ -28,6 +28,7 @@ from elt_assets.lake.worker.comparison import (
     whole,
 )
 from elt_assets.lake.worker.parquet import column_at
+from elt_assets.lake.worker.soft_deletes import SoftDeleteColumns, mark_deleted
 
 ARRIVAL = "_elt_arrival"
 """Column: 0 for a present row, 1 for one of the batch; 0 for all rows of a replay. In what is left of rows,
@@ -87,6 +88,8 @@ class Rules:
     # Column paths: a row of the batch gives way to the present row of its key if it would replace it with
     # the same values in these. Empty: no row does.
     content: Sequence[Sequence[str]] = ()
+    # If the latest of a key is a delete, its latest row stays with these columns; None: no row stays.
+    soft_deletes: SoftDeleteColumns | None = None
 
 
 MergedRows = tuple[Sequence[pa.Table], Sequence[pa.Table], Sequence[pa.Table]]
@@ -106,6 +109,8 @@ def merge_rows(rows: pa.Table, rules: Rules) -> MergedRows | None:
     if validity is None:
         rows = latest_rows(rows, rules)
         ends, latest = _separate(rows, _is_end(rows, rules))
+        if rules.soft_deletes is not None:
+            latest = _keep_deleted(rows, rules, rules.soft_deletes)
         return [keyless, latest], [], [ends]
     rows, past = _separate(rows, _is_merged(rows, validity))
     rows = _add_eras(_add_epochs(rows, rules, validity), rules)
@@ -135,6 +140,23 @@ def _separate(rows: pa.Table, flags: Any) -> tuple[pa.Table, pa.Table]:
     return rows.filter(pa.array(is_true)), rows.filter(pa.array(~is_true))
 
 
+def _keep_deleted(rows: pa.Table, rules: Rules, columns: SoftDeleteColumns) -> pa.Table:
+    """Return the rows of those that `latest_rows` has left; those of deleted keys say so.
+
+    The first of a key is its latest.
+    """
+    if not len(rows):
+        return rows
+    is_end = to_numpy(_is_end(rows, rules))
+    latest = _starts(~to_numpy(find_repeats(_keys(rows, rules))))
+    is_deleted = ~is_end & is_end[latest]
+    if not is_deleted.any():
+        return rows.filter(pa.array(~is_end))
+    deletes = rows.take(pa.array(latest[is_deleted]))
+    deleted_rows = mark_deleted(rows.filter(pa.array(is_deleted)), deletes, columns)
+    return pa.concat_tables([rows.filter(pa.array(~is_end & ~is_deleted)), deleted_rows])
+
+
 def last_key(rows: pa.Table, rules: Rules) -> int:
     """Return where the rows of the last key begin, of rows that are sorted by key."""
     return int(np.flatnonzero(~to_numpy(find_repeats(_keys(rows, rules))))[-1])
@@ -145,18 +167,22 @@ def last_key(rows: pa.Table, rules: Rules) -> int:
 
 def _is_end(rows: pa.Table, rules: Rules) -> Any:
     """Return whether each row ends its key: it is a delete, or a refresh did not have the key."""
-    is_delete = _is_delete(rows, rules.markers)
+    is_delete = _is_delete(rows, rules)
     if rules.validity is None:
         return is_delete
     return pc.or_(is_delete, pc.is_valid(_column(rows, [rules.validity.closed])))
 
 
-def _is_delete(rows: pa.Table, markers: Markers) -> Any:
-    """Return whether each row is a delete, see `Markers`."""
+def _is_delete(rows: pa.Table, rules: Rules) -> Any:
+    """Return whether each row is a delete, see `Markers`. One that has stayed after its delete is none."""
+    markers = rules.markers
     if not markers.names:
         return pa.repeat(False, len(rows))
     marked = [pc.is_valid(_column(rows, [name])) for name in markers.names]
-    return reduce(pc.or_, [*marked, _has_nulled_marker(rows, markers)])
+    is_marked = reduce(pc.or_, [*marked, _has_nulled_marker(rows, markers)])
+    if rules.soft_deletes is None:
+        return is_marked
+    return pc.and_not(is_marked, pc.is_valid(_column(rows, [rules.soft_deletes.deleted_at])))
 
 
 def _has_nulled_marker(rows: pa.Table, markers: Markers) -> Any:
@@ -178,7 +204,7 @@ def _add_eras(rows: pa.Table, rules: Rules) -> pa.Table:
     if not rules.cursor:
         return rows
     has_cursor = pc.is_valid(_column(rows, rules.cursor))
-    begins = pc.and_not(_is_delete(rows, rules.markers), has_cursor)
+    begins = pc.and_not(_is_delete(rows, rules), has_cursor)
     if rules.validity is not None:
         begins = pc.and_not(begins, pc.is_valid(_column(rows, [rules.validity.closed])))
     if not pc.any(begins, min_count=0).as_py():
@@ -207,14 +233,17 @@ def _add_epochs(rows: pa.Table, rules: Rules, columns: Validity) -> pa.Table:
 
 
 def latest_rows(rows: pa.Table, rules: Rules) -> pa.Table:
-    """Return the latest row of each key, and its last delete without a cursor value."""
+    """Return the latest of each key, and its last delete without a cursor value. Where the latest is a delete
+    and rows of deleted keys stay, also the latest row of the key."""
     with_eras = _add_eras(rows, rules)
     order = _order(with_eras, rules, "descending", "at_end")  # the latest row of a key is its first
     is_first = ~to_numpy(find_repeats([key.take(order) for key in _keys(rows, rules)]))
     is_kept = is_first
+    if rules.soft_deletes is not None:
+        is_kept = is_first | _find_rows(rows, rules, order, is_first)
     if _ERA in with_eras.column_names:
         era, begins = (to_numpy(whole(with_eras[name]).take(order)) for name in (_ERA, _BEGINS))
-        is_kept = is_first | (begins & (era == era[_starts(is_first)]))
+        is_kept = is_kept | (begins & (era == era[_starts(is_first)]))
     if not rules.content:
         return rows.take(order.filter(pa.array(is_kept)))
     present, is_unchanged = _find_unchanged(rows, rules, order, is_first)
@@ -227,6 +256,24 @@ def latest_rows(rows: pa.Table, rules: Rules) -> pa.Table:
     )
 
 
+def _find_rows(rows: pa.Table, rules: Rules, order: Any, is_first: np.ndarray) -> np.ndarray:
+    """Return, in the order, which rows a table keeps: those that are the latest of their key and no end. If
+    rows of deleted keys stay, those that are the latest but for ends.
+
+    Args:
+        is_first: the latest of each key.
+    """
+    is_row: np.ndarray = ~to_numpy(whole(_is_end(rows, rules)).take(order))
+    if rules.soft_deletes is None:
+        is_row &= is_first
+        return is_row
+    keys, places = np.cumsum(is_first), np.flatnonzero(is_row)
+    _, firsts = np.unique(keys[places], return_index=True)
+    is_latest = np.zeros(len(keys), bool)
+    is_latest[places[firsts]] = True
+    return is_latest
+
+
 def _find_unchanged(
     rows: pa.Table, rules: Rules, order: Any, is_first: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -237,20 +284,20 @@ def _find_unchanged(
     came between; the present row has arrived first, so it is the last of them.
     """
     columns = [*_keys(rows, rules), *(_column(rows, path) for path in rules.content)]
+    columns.append(whole(_is_end(rows, rules)))
     is_other = ~to_numpy(find_repeats([column.take(order) for column in columns], is_exact=True))
     last_of_run = np.append(np.flatnonzero(is_other)[1:], len(rows)) - 1
     present = last_of_run[np.cumsum(is_other) - 1]
-    arrival, is_end = (
-        to_numpy(whole(c).take(order)) for c in (rows[ARRIVAL], _is_end(rows, rules))
-    )
-    return present, is_first & ~is_end & (arrival == 1) & (arrival[present] == 0)
+    arrival = to_numpy(whole(rows[ARRIVAL]).take(order))
+    is_row = _find_rows(rows, rules, order, is_first)
+    return present, is_row & (arrival == 1) & (arrival[present] == 0)
 
 
 def _versions(rows: pa.Table, rules: Rules, columns: Validity) -> pa.Table:
     """Return each key's versions and ends, with their validity."""
     rows = rows.take(_order(rows, rules, "ascending", "at_start")).combine_chunks()
     content = [*_optional(rows, _IS_OPEN), *(rows[name] for name in columns.content)]
-    content.append(_is_delete(rows, rules.markers))
+    content.append(_is_delete(rows, rules))
     is_repeat = find_repeats([*_keys(rows, rules), *content])
     # First the repeats: else a version with the cursor and start of its own repeat would give way to it.
     rows, _ = _separate(rows, pc.invert(_and(is_repeat, *_optional(rows, _IS_OPEN))))

@@ -168,7 +168,7 @@ def widen(spark: SparkProvider, tables: StreamTables, spec: WriteSpec) -> None:
     """
     for table, plan in _plans(tables, spec):
         if plan.rewrites:
-            schema = full_schema(plan, spec)
+            schema = full_schema(plan, spec, table.schema)
             if table is tables.history:
                 schema = history_schema(schema)
             _rewrite(spark, table, plan, schema, spec)

@@ -73,6 +73,8 @@ class WriteSpec:
     key_salt: Callable[[], tuple[bytes, str]] | None = None
     # A row that comes again with the values that the table has rewrites nothing (`lake.merge.unchanged`).
     skips_unchanged: bool = True
+    # Rows that the source has deleted stay (`lake.worker.soft_deletes`).
+    keeps_deleted: bool = False
     # The columns that this sync wrote before its source changed the schema of the stream. Its rows have the
     # columns of both schemas, and a column has a type that holds the values of both.
     written: t.StructType | None = None
@@ -189,9 +191,22 @@ def plan_columns(
     followed = [] if history is None else list(map(column_of, stream_part(history.schema).fields))
     if not table.exists or (replaces and spec.on_schema_change == "evolve"):
         plan = evolution.plan_replacement(own, wider_columns(declared, followed))
+        plan = _make_room(plan) if spec.keeps_deleted else plan
     else:
         plan = _plan_present(spec, table, declared, followed)
     return _read_markers(plan) if spec.is_keyed else plan
+
+
+def _make_room(plan: SchemaPlan) -> SchemaPlan:
+    """Return the plan of a table that loses its rows, without a column of the source that no field fills and
+    that has the name of the column for deleted rows."""
+
+    def stays(column: Column) -> bool:
+        is_unread = isinstance(column.kind, Unread)
+        return not is_unread or column.name.casefold() != metadata_columns.ROW_DELETED_AT
+
+    columns = [column for column in plan.columns if stays(column)]
+    return replace(plan, columns=columns, schema=t.StructType([c.field for c in columns]))
 
 
 def _plan_present(
@@ -306,23 +321,60 @@ def key_of(stream: ConfiguredStream, table: Table) -> list[list[str]]:
     return [] if None in paths_of_key else [path for path in paths_of_key if path is not None]
 
 
-def full_schema(plan: SchemaPlan, spec: WriteSpec) -> t.StructType:
-    """Return all columns of a table: those of the stream, then those of this project."""
-    partition = [metadata_columns.PARTITION_FIELD] if spec.partition is not None else []
-    return t.StructType([*plan.schema.fields, *metadata_columns.METADATA_FIELDS, *partition])
+def full_schema(
+    plan: SchemaPlan, spec: WriteSpec, present: t.StructType | None = None
+) -> t.StructType:
+    """Return all columns of a table: those of the stream, then those of this project.
+
+    Args:
+        present: the columns that the table has, and does not lose.
+
+    Raises:
+        ConfigError: as `refuse_own_name`.
+    """
+    own = [*metadata_columns.METADATA_FIELDS]
+    if spec.partition is not None:
+        own.append(metadata_columns.PARTITION_FIELD)
+    if spec.keeps_deleted:
+        refuse_own_name(str(spec.stream.id), plan.schema.names)
+    if spec.keeps_deleted or (present is not None and metadata_columns.find_deleted_at(present)):
+        own.append(metadata_columns.DELETED_FIELD)
+    return t.StructType([*plan.schema.fields, *own])
+
+
+def refuse_own_name(stream: str, names: Sequence[str]) -> None:
+    """Refuse a stream whose deleted rows stay, if one of its columns has the name of the column for them.
+
+    Raises:
+        ConfigError: says what to do.
+    """
+    own = metadata_columns.ROW_DELETED_AT
+    for name in names:
+        if name.casefold() == own:
+            raise ConfigError(
+                f"stream {stream!r}: `deletes: keep` needs the column {own!r}, and the stream has a field "
+                "of this name, or its table has a column of such a field",
+                guidance=f"give the field another name (`rename: {{{name}: NAME}}`), or leave it out "
+                f"(`fields: {{exclude: [{name}]}}`); if the table has its column already, refresh the stream "
+                "then (`elt sync CONNECTION STREAM --refresh truncate`)",
+            )
 
 
 def stream_part(schema: t.StructType) -> t.StructType:
     """Return the columns of a table without those of this project."""
     own = (*metadata_columns.METADATA_FIELDS, metadata_columns.PARTITION_FIELD, *VALIDITY)
-    ours = {field.name for field in own}
+    ours = {*(field.name for field in own), metadata_columns.find_deleted_at(schema)}
     return t.StructType([field for field in schema.fields if field.name not in ours])
 
 
-def make_declared_schema(stream: ConfiguredStream, *, partitioned: bool = False) -> t.StructType:
+def make_declared_schema(
+    stream: ConfiguredStream, *, partitioned: bool = False, keeps_deleted: bool = False
+) -> t.StructType:
     """Return the columns of a table that is created for the stream now."""
     return metadata_columns.table_schema(
-        from_json_schema.columns(stream.stream.json_schema), partitioned=partitioned
+        from_json_schema.columns(stream.stream.json_schema),
+        partitioned=partitioned,
+        keeps_deleted=keeps_deleted,
     )
 
 
@@ -386,7 +438,8 @@ def ordering(spec: WriteSpec, plan: SchemaPlan, *, is_replay: bool = False) -> O
     key = [column_path(plan.columns, part) or [] for part in spec.stream.key]
     if spec.partition is not None:
         key.append([metadata_columns.PARTITION])  # two partitions may hold the same key
-    return Ordering(key, column_path(plan.columns, spec.stream.cursor) or [], is_replay)
+    cursor = column_path(plan.columns, spec.stream.cursor) or []
+    return Ordering(key, cursor, is_replay, keeps_deleted=spec.keeps_deleted)
 
 
 def column_path(columns: Sequence[Column], field: Sequence[str]) -> list[str] | None:

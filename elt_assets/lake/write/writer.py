@@ -35,6 +35,7 @@ from elt_assets.lake.columns.logical_types import Column, Unread
 from elt_assets.lake.delta.commit_metadata import Refresh
 from elt_assets.lake.delta.outcome import NOTHING_PUBLISHED, Superseded
 from elt_assets.lake.delta.storage import HIDDEN, DataFile
+from elt_assets.lake.delta.table import Table
 from elt_assets.lake.session import SparkProvider
 from elt_assets.lake.worker import inference
 from elt_assets.lake.worker.blocks import OTHER_CHANGES
@@ -147,6 +148,7 @@ class TableWriter:
         tables.main.refuse_lost(replaces=spec.truncates)
         tables.main.refuse_repartitioned()
         _refuse_other_salt(tables, spec)
+        _refuse_forgotten(tables.main, spec)
         rewrite.check(tables, spec)
         self._provider = spark
         self._tables = tables
@@ -459,7 +461,7 @@ class TableWriter:
         spec, tables, main = self._spec, self._tables, self._tables.main
         replaces, dead = self._replaces, tables.dead_letter
         plan = sync_columns.plan_columns(spec, main, replaces=replaces, history=tables.history)
-        schema = sync_columns.full_schema(plan, spec)
+        schema = sync_columns.full_schema(plan, spec, None if replaces else main.schema)
         order = sync_columns.ordering(spec, plan, is_replay=self._is_replay)
         unstored = sync_columns.list_unstored_markers(spec, plan, tables.metadata)
         columns = [*plan.columns, *unstored]
@@ -550,6 +552,26 @@ def _refuse_other_key(before: ConfiguredStream, after: ConfiguredStream) -> None
             "its rows, after some of them were committed by the former key",
             guidance="report it to the maintainer of the tap; the table is unchanged",
         )
+
+
+def _refuse_forgotten(table: Table, spec: WriteSpec) -> None:
+    """Refuse a table with deleted rows whose stream does not keep them any more.
+
+    Raises:
+        ConfigError: says what to do.
+    """
+    if spec.keeps_deleted or metadata_columns.find_deleted_at(table.schema) is None:
+        return
+    replaces_all = spec.truncates and spec.partition is None
+    if replaces_all or not table.has_values(metadata_columns.ROW_DELETED_AT):
+        return
+    raise ConfigError(
+        f"the table {table.uri} has rows that the source has deleted (column "
+        f"{metadata_columns.ROW_DELETED_AT!r}), and `deletes: keep` is not set any more",
+        guidance="set it again; or replace the rows by those that the source has now (`elt sync CONNECTION "
+        "STREAM --refresh truncate`); of a stream with partitions, move the table away: each is then read "
+        "from the beginning",
+    )
 
 
 def _refuse_other_salt(tables: StreamTables, spec: WriteSpec) -> None:
