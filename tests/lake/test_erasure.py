@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import PurePath
 from typing import Any
 
@@ -207,6 +208,29 @@ def test_an_erasure_is_built_again_if_a_sync_commits_first(lake: Lake) -> None:
     assert counts.rows == 2
     assert lake.ids() == [2]
     assert lake.table.metadata.state is not None
+
+
+@pytest.mark.parametrize("partition", ["a", "b"])
+def test_an_erasure_that_a_sync_of_one_partition_overtakes_keeps_what_it_has_committed(
+    lake: Lake, partition: str
+) -> None:
+    users = people(APPEND)
+    lake.sync(users, person(1, SECRET), person(2, "a@x"), value=1, partition="a")
+    lake.sync(users, person(3, SECRET), person(4, "b@x"), value=1, partition="b")
+    erasure = open_erasure(lake, users)
+    sync = partial(lake.sync, users, person(5, "c@x"), value=2, partition=partition)
+    with done_at(Failpoint.COMMIT_READY, sync):
+        erase_rows(erasure, select(erasure, f"email = '{SECRET}'"))
+    assert lake.ids() == [2, 4, 5]
+    assert not find_value(SECRET, lake.folder / "users")
+
+
+def test_rows_with_a_key_and_rows_without_one_are_erased_together(lake: Lake) -> None:
+    lake.sync(people(APPEND), person(1, SECRET), person(None, SECRET), person(2, "a@x"), value=1)
+    erasure = open_erasure(lake, people())
+    assert erase_rows(erasure, select(erasure, f"email = '{SECRET}'")).rows == 2
+    assert lake.ids() == [2]
+    assert not find_value(SECRET, lake.folder / "users")
 
 
 def test_the_first_sync_of_a_partition_that_began_before_is_refused(lake: Lake) -> None:

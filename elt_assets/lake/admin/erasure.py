@@ -177,6 +177,7 @@ class Erasure:
         self._stream, self.id = stream, id
         self._matches: Matches | None = None
         self._unfinished: list[DataFile] = []
+        self._takes_unfinished = True  # until a round has taken the rows of these keys
         self._has_committed = False
         self._rejected = RejectedRows(0, 0, TableChange(), {})
         self._parts = self._open()
@@ -234,7 +235,8 @@ class Erasure:
         tables = [table for part in typed for table in part.writers]
         letter = None if dead is None else dead.table
         self._matches = matches = find_matches(spark, tables, letter, selection)
-        self._unfinished = list_unfinished(self.main.storage) if selection.key else []
+        takes_unfinished = bool(selection.key) and self._takes_unfinished
+        self._unfinished = list_unfinished(self.main.storage) if takes_unfinished else []
         keys = Batch(self.main, [*matches.keys.files, *self._unfinished])
         batch, key = (keys, selection.key) if keys.files else (matches.ids, ROW_IDS)
         for part in typed:
@@ -364,7 +366,8 @@ class Erasure:
         keys = () if self._matches is None else self._matches.keys.files
         copies = keep_unfinished(self.main.storage, keys)
         for part in reversed(self._parts):
-            for taken in part.built:
+            while part.built:
+                taken = part.built.pop(0)  # its files may be those of the table from now on
                 try:
                     _publish(taken, self.id)
                 except NOTHING_PUBLISHED:
@@ -372,8 +375,8 @@ class Erasure:
                         self.main.storage.discard(copies)
                     raise
                 self._has_committed = True
-            part.built = []
             reach(Failpoint.ROWS_ERASED)
+        self._takes_unfinished = False
         self._discard_matches()
         return listed
 
