@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from elt_assets.errors import ConcurrentSync, SystemFailure
 from elt_assets.failpoints import Failpoint, armed
@@ -181,3 +182,26 @@ def test_a_version_that_an_erasure_has_removed_gets_no_checkpoint(uri: str) -> N
     assert list_versions(uri, ".checkpoint.parquet") == [first]
     assert log.find_checkpoint_version(maintained.storage) == first
     assert_continues(uri, A, 0, 1, 2)
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_a_restore_undoes_all_commits_of_a_writer_that_began_after_an_erasure(
+    uri: str, is_gone: bool
+) -> None:
+    """It begins anew. One whose commits may have been removed from the log does not."""
+    fill(uri, [A])
+    erase(uri)
+    version = Table(uri, A).version
+    fill(uri, [B, B])
+    DeltaTable(uri).restore(version)
+    if is_gone:
+        removed = DeltaTable(uri, version=version + 1)
+        removed.create_checkpoint()
+        for number in range(version + 1):
+            Path(uri, "_delta_log", f"{number:020}.json").unlink(missing_ok=True)
+        with pytest.raises(SystemFailure, match="no longer contains the commit"):
+            Table(uri, B)
+        return
+    assert Table(uri, B).metadata.state is None
+    assert Table(uri, A).metadata.state == '{"c":0}'
+    assert_continues(uri, B, 0)

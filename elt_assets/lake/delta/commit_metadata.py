@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from elt_assets.errors import SystemFailure
+from elt_assets.errors import ConfigError, SystemFailure
 from elt_assets.lake.delta import attachments, log
 from elt_assets.lake.delta.attachments import Attachment
 from elt_assets.lake.delta.log import Entry
@@ -183,13 +183,25 @@ def current_metadata(delta: Snapshot | None, storage: TableStorage, app_id: str)
         metadata = metadata_of(storage, entry)
         restored = log.last_restore(delta) > int(entry["version"])
         return replace(metadata, sequence=max(metadata.sequence, int(newest)), restored=restored)
-    if log.read_info(storage, 0) is None:
+    if _had_commits_before(delta, storage, app_id):
         raise SystemFailure(
             f"the table {delta.table_uri} had a state, but its log no longer contains the commit with it",
             guidance="move the table away to read the stream from the beginning; set a longer "
             "delta.logRetentionDuration in the engine that cleans the log",
         )
     return CommitMetadata(int(newest), 0, None, restored=True)
+
+
+def _had_commits_before(delta: Snapshot, storage: TableStorage, app_id: str) -> bool:
+    """Return whether a writer had commits before those that the log has: after an erasure, or an engine that
+    cleans the log, it begins with a later version than the first."""
+    oldest = min(int(entry["version"]) for entry in log.read_newest_first(delta))
+    if oldest == 0:
+        return False
+    try:
+        return load(storage.location, oldest).transaction_version(app_id) is not None
+    except ConfigError:  # the log has no checkpoint of it
+        return True
 
 
 def _read_recorded_commit(delta: Snapshot, storage: TableStorage, app_id: str) -> Entry | None:
