@@ -116,7 +116,7 @@ class ErasurePlan:
             ConfigError: every row is selected, and that was not asked for.
         """
         try:
-            counts = self._erasure.build(self._selection)
+            counts = self._erasure.build(self._selection) + self._erasure.count_rest()
             self._refuse_everything(counts)
             return counts + self._erasure.count_past()
         finally:

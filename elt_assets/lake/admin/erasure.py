@@ -300,6 +300,22 @@ class Erasure:
         has_keys = matches is not None and bool(matches.keys.files or self._unfinished)
         return has_keys and matches is not None and bool(matches.ids.files)
 
+    def count_rest(self) -> Counts:
+        """Return what the next round takes, as far as it is known: rows without a key."""
+        if not self.has_more or self._matches is None:
+            return Counts()
+        rest = Counts()
+        for part in (part for part in self._parts if part.kind != DEAD_LETTER):
+            taken = take_rows(self._spark.get(), part.writers, self._matches.ids, ROW_IDS)
+            for each in taken:
+                each.table.storage.discard(each.written)
+            rows, hidden = (
+                sum(each.rows for each in taken),
+                sum(each.hidden_rows for each in taken),
+            )
+            rest += Counts(hidden=hidden, **{"rows" if part.kind is None else "history": rows})
+        return rest
+
     def _rename_rejected(self, rejected: RejectedRows) -> None:
         """Name the new files of rejected records in the unfinished refreshes that have the former ones."""
         part = self._parts[0]
@@ -461,7 +477,8 @@ def _erase_rows(
             built = erasure.build(selection)
             has_more = erasure.has_more
             erasure.log_keys(log)
-            check(built)
+            if not listed:  # else this is a further round of what was looked at
+                check(built + erasure.count_rest())
             erasure.suppress_keys(log)
             first = erasure.commit()
         except (ConcurrentSync, Superseded):
