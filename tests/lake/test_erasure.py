@@ -229,10 +229,10 @@ def test_rows_with_a_key_and_rows_without_one_are_erased_together(lake: Lake) ->
     """In two rounds; what is about to go is looked at once, before the first."""
     lake.sync(people(APPEND), person(1, SECRET), person(None, SECRET), person(2, "a@x"), value=1)
     erasure = open_erasure(lake, people())
-    looked_at: list[Counts] = []
+    checks: list[Counts] = []
     selection = select(erasure, f"email = '{SECRET}'")
-    counts = erase(erasure, selection, KeyLog(b"salt", "fingerprint"), looked_at.append)
-    assert [(each.rows, each.of) for each in (*looked_at, counts)] == [(2, 3), (2, 3)]
+    counts = erase(erasure, selection, KeyLog(b"salt", "fingerprint"), checks.append)
+    assert [(count.rows, count.of) for count in (*checks, counts)] == [(2, 3), (2, 3)]
     assert lake.ids() == [2]
     assert not find_value(SECRET, lake.folder / "users")
 

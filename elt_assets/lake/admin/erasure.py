@@ -306,12 +306,12 @@ class Erasure:
             return Counts()
         rest = Counts()
         for part in (part for part in self._parts if part.kind != DEAD_LETTER):
-            taken = take_rows(self._spark.get(), part.writers, self._matches.ids, ROW_IDS)
-            for each in taken:
-                each.table.storage.discard(each.written)
+            built = take_rows(self._spark.get(), part.writers, self._matches.ids, ROW_IDS)
+            for taken in built:
+                taken.table.storage.discard(taken.written)
             rows, hidden = (
-                sum(each.rows for each in taken),
-                sum(each.hidden_rows for each in taken),
+                sum(taken.rows for taken in built),
+                sum(taken.hidden_rows for taken in built),
             )
             rest += Counts(hidden=hidden, **{"rows" if part.kind is None else "history": rows})
         return rest
