@@ -37,11 +37,13 @@ Row = tuple["str | None", ...]
 
 
 class Session:
-    """A connection; `purpose` says in errors what fails."""
+    """A connection; `purpose` says in errors what fails. `gtids`: what a replica had when it was opened; None
+    for no replica."""
 
     def __init__(self, connection: Any, purpose: str):
         self._connection = connection
         self.purpose = purpose
+        self.gtids: str | None = None
         self._limit: StatementLimit | None = None
 
     @property

@@ -12,6 +12,7 @@ it, behind the statement that waits, everybody else who reads the table.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -20,11 +21,13 @@ from connectors.cdc import stream
 from connectors.cdc.texts import UPDATED_AT
 from connectors.mysql.config import MySqlConfig
 from connectors.mysql.dialect import NUMBER, MySqlDialect, literal, quote_text
+from connectors.mysql.replica import find_written, wait_for_transactions
 from connectors.mysql.session import Session, open_session
 from connectors.mysql.tables import PRIMARY, Column, Table
 from connectors.sdk.columns.types import DATE32, TIMESTAMP, TIMESTAMP_UTC
 from connectors.sdk.comparison import Answer, ComparisonRequest
 from connectors.sdk.slices import Part
+from connectors.sql.limits import StatementLimit
 from connectors.sql.stream import Access, SqlStream, Where, keep_keys
 from elt_assets.errors import ConfigError, TransientError
 from elt_assets.protocol.catalog import DELETED_AT, ConfiguredStream
@@ -67,8 +70,35 @@ class TableStream(SqlStream):
     def purpose(self) -> str:
         return f"{self.id} cannot be read from {self._config.place}"
 
+    @contextmanager
+    def open(
+        self, limit: StatementLimit | None = None, gtids: str | None = None
+    ) -> Iterator[Session]:
+        """Open a connection for the rows of the table, at the replica if there is one.
+
+        Args:
+            gtids: the transactions that the replica must have; None for those that the server has now.
+        """
+        has_replica = self._config.replica is not None
+        if has_replica and gtids is None:
+            gtids = find_written(self._config)
+        with open_session(self._config.find_replica(), self.purpose) as session:
+            if has_replica:
+                session.gtids = gtids or ""
+                wait_for_transactions(self._config, session, session.gtids)
+            session.limit_statements(limit or self.find_limit())
+            yield session
+
+    def open_slice(self, data: Mapping[str, Any]) -> AbstractContextManager[Session]:
+        return self.open(gtids=data.get("gtids"))
+
+    def open_at_server(self) -> AbstractContextManager[Session]:
+        """Open the connection that reads the whole table at the server itself, within the limits."""
+        opened = partial(open_session, self._config, self.purpose, self.find_limit())
+        return self.limits.open_reader(opened, self.take_lock, self.require_hours)
+
     def find_stamp(self, session: Session, state: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return when the table was created or altered.
+        """Return when the table was created or altered, and what a replica must have for its slices.
 
         Raises:
             ConfigError: that was after the read whose state is given.
@@ -80,7 +110,7 @@ class TableStream(SqlStream):
                 "that was interrupted",
                 guidance="reset the stream, so that it is read from the beginning",
             )
-        return {"created": created}
+        return {"created": created, "gtids": session.gtids}
 
     def read_slice(self, data: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
         with self.open_reader(data) as session:
@@ -118,7 +148,7 @@ class TableStream(SqlStream):
     def make_progress(
         self, key: Sequence[Column], after: Sequence[Any], stamp: Mapping[str, Any]
     ) -> dict[str, Any]:
-        return {"by": [column.name for column in key], "after": after, **stamp}
+        return {"by": [column.name for column in key], "after": after, "created": stamp["created"]}
 
     def choose_key(self, read: Mapping[str, Any]) -> Sequence[Column]:
         """Return the columns by which an incremental read is divided.

@@ -65,6 +65,12 @@ _PASSING = re.compile(
 _TRANSIENT = ("08", "53", "57P", "58", "40", "55P03", "55006", "25P03", "25P04", "25006")
 """Beginnings of SQLSTATE for what a later run may not meet: connections, resources, shutdowns, locks."""
 _CANCELED = "57014"
+_CONFLICTS = ("40001", "40P01")
+"""What a standby ends because of a change that it must replay. A read has these states of nothing else."""
+CONFLICT = (
+    "a standby ends reads that would see what it has to replay: on it ALTER SYSTEM SET "
+    "hot_standby_feedback = on; or a larger max_standby_streaming_delay; and SELECT pg_reload_conf();"
+)
 _CUT = re.compile("server closed|connection|SSL SYSCALL|no COPY in progress")
 _GUIDANCE = {
     "42501": "grant the right: `elt check` prints the SQL",
@@ -114,6 +120,8 @@ def query_error(error: Exception, purpose: str) -> EltError:
         return TransientError(
             message, guidance="somebody has ended the query: run it again", detail=_CANCELED
         )
+    if state in _CONFLICTS:
+        return TransientError(message, guidance=f"run it again; {CONFLICT}", detail=state)
     if state.startswith(_TRANSIENT):
         return TransientError(message, guidance="run it again", detail=state)
     if not state and _CUT.search(text):

@@ -250,6 +250,7 @@ class TableRead:
             "condition": condition or None,
             "columns": self._columns,
             "is_whole": is_whole,
+            "is_at_replica": self._holder.is_at_replica,
         }
         return Slice(f"{part.source.removeprefix('ONLY ')}{place}", data, rows=rows)
 

@@ -55,6 +55,7 @@ def select_rows(stream: TableStream, configured: ConfiguredStream) -> Iterator[P
         else:
             encoding = read_encoding(holder)
             data = {"snapshot": read.snapshot.name, "source": stream.source, **_KEYED, **stamp}
+            data["is_at_replica"] = holder.is_at_replica
             for start in range(0, len(keys), _KEYS_AT_ONCE):
                 some = keys[start : start + _KEYS_AT_ONCE]
                 condition = _match_keys(stream, key, some, encoding)

@@ -7,14 +7,19 @@ of transactions.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from connectors.postgres.config import PostgresConfig
-from connectors.postgres.errors import connection_error, may_be_ended, query_error
+from connectors.postgres.errors import (
+    CONFLICT,
+    connection_error,
+    may_be_ended,
+    query_error,
+)
 from connectors.sql.limits import StatementLimit
 from connectors.sql.server import write_certificates
 from elt_assets.errors import ConfigError, EltError, TransientError
@@ -51,12 +56,19 @@ password in clear text then: libpq sends it by default to whoever asks for it.""
 
 
 class Session:
-    """A transaction of the server in which nothing is written; `purpose` says in errors what it is for."""
+    """A transaction of the server in which nothing is written; `purpose` says in errors what it is for.
+
+    Attributes:
+        replayed: up to where a standby had replayed the log before the snapshot was taken; 0 at a primary.
+        is_at_replica: whether the server is the replica of the config.
+    """
 
     def __init__(self, connection: Any, purpose: str):
         self._connection = connection
         self.purpose = purpose
         self._limit: StatementLimit | None = None
+        self.replayed = 0
+        self.is_at_replica = False
 
     def execute(self, command: str) -> None:
         """Run a command without a result.
@@ -137,6 +149,7 @@ def open_session(
     snapshot: str | None = None,
     lock: str | None = None,
     limit: StatementLimit | None = None,
+    find_replayed: Callable[[Session], int] | None = None,
 ) -> Iterator[Session]:
     """Open a transaction that sees one snapshot of the database until its end.
 
@@ -145,12 +158,18 @@ def open_session(
         lock: quoted names of tables that nobody may change or truncate until the end. They are locked before
             the snapshot is taken: TRUNCATE shows an empty table to older snapshots.
         limit: how long each statement may take.
+        find_replayed: returns up to where a standby has replayed the log, before the snapshot is taken.
 
     Raises:
         EltError: the server cannot be reached, or refuses what was asked for.
     """
     with _connect(config) as connection:
         session = Session(connection, purpose)
+        if find_replayed is not None:
+            session.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED READ ONLY")
+            session.execute(_LIMITS)
+            session.replayed = find_replayed(session)
+            connection.commit()
         session.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
         if snapshot is not None:
             _take_snapshot(session, snapshot)
@@ -203,7 +222,8 @@ def _take_snapshot(session: Session, name: str) -> None:
     except EltError as error:
         raise TransientError(
             f"{session.purpose}: the session that keeps the snapshot has ended",
-            guidance="run it again; it ends when the server restarts, or its connection is cut",
+            guidance="run it again; it ends when the server restarts, or its connection is cut, and "
+            f"{CONFLICT}",
             detail=str(error),
         ) from None
 
@@ -220,7 +240,12 @@ def open_watch(config: PostgresConfig, purpose: str) -> Iterator[Session]:
         session = Session(connection, purpose)
         session.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED READ ONLY")
         session.execute(_LIMITS)
-        yield session
+        try:
+            yield session
+        finally:
+            # A server that is told of the end of a connection gives up its locks a moment later.
+            with suppress(*_driver_errors()):
+                connection.rollback()
 
 
 class _Server:

@@ -49,7 +49,9 @@ class Snapshot:
 
     `least`: all transactions before it have ended. `end`: the first one that had not begun. Both have 64
     bits. `identity`: the server's system identifier, empty if the user may not read it. `timeline`: that of
-    its log, which a restored backup and a promoted standby change; 0 if it is unknown.
+    its log, which a restored backup and a promoted standby change; 0 if it is unknown. `replayed`: up to
+    where a standby had replayed the log before; it shows commits before that, and perhaps later ones, and
+    names no transactions that are open. 0 at a primary.
     """
 
     name: str
@@ -62,6 +64,7 @@ class Snapshot:
     block: int
     identity: str
     timeline: int = 0
+    replayed: int = 0
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,9 @@ def export_snapshot(session: Session) -> Snapshot:
     if row.pop("has_identity"):
         control = session.row(_IDENTITY)
         identity, row["timeline"] = control["identity"], row["timeline"] or control["timeline"]
-    return Snapshot(**row, identity=identity)
+    if session.replayed:
+        row["lsn"] = session.replayed - 1
+    return Snapshot(**row, identity=identity, replayed=session.replayed)
 
 
 def list_parts(session: Session, table: Table, block: int) -> tuple[list[TablePart], str]:

@@ -23,6 +23,7 @@ from connectors.postgres.catalog import LSN, Column, Table
 from connectors.postgres.config import CURSOR, LOG, XMIN, PostgresConfig
 from connectors.postgres.dialect import NOT_FINITE
 from connectors.postgres.reading import TableRead
+from connectors.postgres.replica import find_written, wait_for_replay
 from connectors.postgres.session import Session, open_session
 from connectors.sdk import SlicedStream
 from connectors.sdk.comparison import Answer, ComparisonRequest, is_narrowed
@@ -98,15 +99,28 @@ class TableStream(SlicedStream):
         return f"stream {self.id}"
 
     @contextmanager
-    def open_holder(self, limit: StatementLimit | None = None) -> Iterator[Session]:
+    def open_holder(
+        self, limit: StatementLimit | None = None, *, may_be_replica: bool = True
+    ) -> Iterator[Session]:
         """Open the session that keeps the snapshot of a read, and the lock.
 
         Args:
             limit: how long its statements may take; None for that of the queries of a read.
+            may_be_replica: whether it is at the replica, if there is one.
         """
-        lock = self.table.relation.quoted if self.table.is_lockable else None
-        limit = limit or self._limit_statements()
-        with open_session(self.config, self.purpose, lock=lock, limit=limit) as holder:
+        config, find_replayed = self.config, None
+        is_at_replica = may_be_replica and config.replica is not None
+        if is_at_replica:
+            find_replayed = partial(wait_for_replay, config, find_written(config))
+            config = config.find_replica()
+        with open_session(
+            config,
+            self.purpose,
+            lock=self.table.relation.quoted if self.table.is_lockable else None,
+            limit=limit or self._limit_statements(),
+            find_replayed=find_replayed,
+        ) as holder:
+            holder.is_at_replica = is_at_replica
             yield holder
 
     def _limit_statements(self) -> StatementLimit | None:
@@ -168,7 +182,7 @@ class TableStream(SlicedStream):
         """Open the session that reads a slice, within the limits."""
         open_reader = partial(
             open_session,
-            self.config,
+            self.config.find_replica() if data["is_at_replica"] else self.config,
             self.purpose,
             snapshot=data["snapshot"],
             limit=self._limit_statements(),

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
+from typing_extensions import Self
 
 from connectors.sql.limits import ReadLimits
 
@@ -34,6 +35,18 @@ Certificate = Annotated[str, AfterValidator(_check_certificate)]
 """A certificate as PEM."""
 PrivateKey = Annotated[SecretStr, AfterValidator(_check_key)]
 """The key of a certificate as PEM."""
+
+
+class ReplicaConfig(BaseModel):
+    """A server that has what another one has, a moment later. The login and TLS are the same."""
+
+    model_config = ConfigDict(extra="forbid", title="Replica")
+
+    host: str = Field(title="Host", min_length=1)
+    port: int | None = Field(None, title="Port; by default that of the server", ge=1, le=65535)
+    wait_seconds: int = Field(
+        300, title="Seconds to wait until it has what the server has", ge=1, le=86_400
+    )
 
 
 class ServerConfig(BaseModel):
@@ -61,6 +74,9 @@ class ServerConfig(BaseModel):
     window_megabytes: int = Field(
         256, title="Megabytes of the log that are read and committed at a time", ge=1, le=65536
     )
+    replica: ReplicaConfig | None = Field(
+        None, title="Replica at which tables are read and compared; the log is read at the server"
+    )
     limits: ReadLimits = Field(
         default_factory=ReadLimits, title="What is asked of the server at most"
     )
@@ -78,6 +94,13 @@ class ServerConfig(BaseModel):
                 f"ssl_mode {self.ssl_mode} uses no certificates: remove them, or write another mode"
             )
         return self
+
+    def find_replica(self) -> Self:
+        """Return the config of the replica; this one, if there is none."""
+        if self.replica is None:
+            return self
+        address = {"host": self.replica.host, "port": self.replica.port or self.port}
+        return self.model_copy(update={**address, "replica": None})
 
     @property
     def place(self) -> str:

@@ -300,13 +300,21 @@ class SqlStream(SlicedStream):
         Args:
             limit: how long a query may take; None for that of the queries of a read.
         """
-        limit = limit or self.limits.limit_statements("make slices smaller (`slice_rows`)")
-        return self._access.open(self.purpose, limit)
+        return self._access.open(self.purpose, limit or self.find_limit())
+
+    def find_limit(self) -> StatementLimit | None:
+        """Return how long a query may take."""
+        return self.limits.limit_statements("make slices smaller (`slice_rows`)")
+
+    def open_slice(self, data: Mapping[str, Any]) -> AbstractContextManager[Any]:
+        """Open a connection for a slice. `data`: that of the slice."""
+        del data
+        return self.open()
 
     def open_reader(self, data: Mapping[str, Any]) -> AbstractContextManager[Any]:
         """Open the connection that reads a slice, within the limits. `data`: that of the slice."""
         check = self.require_hours if data.get("is_whole") else _pass
-        return self.limits.open_reader(self.open, self._take_lock, check)
+        return self.limits.open_reader(partial(self.open_slice, data), self.take_lock, check)
 
     def open_comparison(self) -> AbstractContextManager[Any]:
         """Open the connection of a comparison, within the limits."""
@@ -315,7 +323,7 @@ class SqlStream(SlicedStream):
             advice = "name fewer `columns` in the check `source`"
             return self.open(self.limits.limit_statements(advice, ends_with_hours=True))
 
-        return self.limits.open_reader(open_session, self._take_lock, self.require_hours)
+        return self.limits.open_reader(open_session, self.take_lock, self.require_hours)
 
     def require_hours(self) -> None:
         """Check that the whole table may be read now.
@@ -325,7 +333,7 @@ class SqlStream(SlicedStream):
         """
         self.limits.require_hours(self.purpose)
 
-    def _take_lock(self, session: Any, count: int) -> bool:
+    def take_lock(self, session: Any, count: int) -> bool:
         """Take one of so many locks of connections that read rows; return whether one was free."""
         locks = map(self._dialect.lock_reader, range(1, count + 1))
         return any(str(self.ask(session, lock, Where())[0][0]) in _TRUE for lock in locks)

@@ -109,7 +109,7 @@ class BinlogReader(LogReader[TableState]):
         would have both. So its rows are read in one transaction, whose position is known, into files.
         """
         with (
-            self._scope.streams[stream].open_reader({"is_whole": True}) as session,
+            self._scope.streams[stream].open_at_server() as session,
             tempfile.TemporaryDirectory(prefix="elt-mysql-", dir=find_slice_folder()) as folder,
         ):
             files = SliceFiles(Path(folder))

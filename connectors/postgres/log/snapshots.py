@@ -21,7 +21,9 @@ class TableSnapshot:
     """A snapshot in which rows of a table were read.
 
     `least`, `end`, `running`: as the server describes a snapshot, with numbers of 64 bits. `number`: that of
-    its rows in `_ab_cdc_lsn`. `is_partial`: only new partitions were read in it.
+    its rows in `_ab_cdc_lsn`. `is_partial`: only new partitions were read in it. `replayed`: of a snapshot of
+    a standby, which does not name the transactions that are open: it shows commits before this position, and
+    later ones count as not shown (`connectors.postgres.replica`).
     """
 
     least: int
@@ -29,21 +31,33 @@ class TableSnapshot:
     running: frozenset[int]
     number: int
     is_partial: bool = False
+    replayed: int = 0
 
     @classmethod
-    def parse(cls, text: str, number: int, *, is_partial: bool = False) -> TableSnapshot:
+    def parse(
+        cls, text: str, number: int, *, is_partial: bool = False, replayed: int = 0
+    ) -> TableSnapshot:
         """Return the snapshot of a text such as `700:705:701,703`."""
         least, end, numbers = text.split(":")
         running = frozenset(map(int, filter(None, numbers.split(","))))
-        return cls(int(least), int(end), running, number, is_partial)
+        return cls(int(least), int(end), running, number, is_partial, replayed)
 
     def to_json(self) -> dict[str, Any]:
         running = ",".join(map(str, sorted(self.running)))
         json = {"transactions": f"{self.least}:{self.end}:{running}", "number": self.number}
+        if self.replayed:
+            json["replayed"] = self.replayed
         return {**json, "partial": True} if self.is_partial else json
 
-    def shows(self, transaction: int) -> bool:
-        """Return whether a transaction had ended. `transaction`: the 32 bits of its number that a log has."""
+    def shows(self, transaction: int, lsn: int = 0) -> bool:
+        """Return whether a transaction had ended.
+
+        Args:
+            transaction: the 32 bits of its number that a log has.
+            lsn: the position of its commit.
+        """
+        if self.replayed:
+            return lsn < self.replayed
         number = self._extend(transaction)
         return number < self.least or (number < self.end and number not in self.running)
 
@@ -69,10 +83,9 @@ def number_changes(
     numbers: Numbers = lsns.copy()
     if not snapshots:
         return numbers
-    distinct, inverse = np.unique(transactions, return_inverse=True)
-    is_shown = np.array(
-        [[snapshot.shows(int(number)) for snapshot in snapshots] for number in distinct]
-    )
+    distinct, first, inverse = np.unique(transactions, return_index=True, return_inverse=True)
+    pairs = list(zip(distinct.tolist(), lsns[first].tolist(), strict=True))
+    is_shown = np.array([[snapshot.shows(*pair) for snapshot in snapshots] for pair in pairs])
     least = np.where(is_shown, 0, [snapshot.number + 1 for snapshot in snapshots]).max(axis=1)
     np.maximum(numbers, least[inverse], out=numbers)
     if not snapshots[0].is_partial:

@@ -4,9 +4,11 @@ changed."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from connectors.cdc.reader import Snapshot
+from connectors.postgres import snapshot as snapshots
 from connectors.postgres.config import PostgresConfig
 from connectors.postgres.dialect import quote_name
 from connectors.postgres.log.forms import CatalogTable, TableForm, compare
@@ -107,13 +109,21 @@ class TableStart:
                 "log has their changes as their own, so publish and read each of these tables"
             )
         writers = "" if self._is_new_slot else self._find_writers(table)
-        with self._stream.open_holder() as holder:
+        with self._open_holder() as holder:
             read = self._open_read(holder)
-            table = table.add_snapshot(read.snapshot.transactions, read.snapshot.lsn)
+            table = self._add_snapshot(table, read.snapshot)
             parts = read.read_all(None if table.progress is None else dict(table.progress))
             snapshot = self._make_snapshot(read, table, parts)
             unfinished = _UNFINISHED.format(writers) if writers else ""
             yield replace(snapshot, is_of_another=is_of_another, unfinished=unfinished)
+
+    @staticmethod
+    def _add_snapshot(
+        table: TableState, snapshot: snapshots.Snapshot, *, is_partial: bool = False
+    ) -> TableState:
+        return table.add_snapshot(
+            snapshot.transactions, snapshot.lsn, is_partial=is_partial, replayed=snapshot.replayed
+        )
 
     @staticmethod
     def _make_snapshot(
@@ -145,11 +155,9 @@ class TableStart:
         self._require_all_rows()
         names = ", ".join(self._present.part_names[oid] for oid in parts)
         yield Warn(f"{names} is new since the last sync, and is read in full")
-        with self._stream.open_holder() as holder:
+        with self._open_holder() as holder:
             read = self._open_read(holder)
-            table = table.add_snapshot(
-                read.snapshot.transactions, read.snapshot.lsn, is_partial=True
-            )
+            table = self._add_snapshot(table, read.snapshot, is_partial=True)
             yield self._make_snapshot(read, table, read.list_slices_of(parts))
 
     def _require_all_rows(self) -> None:
@@ -166,6 +174,10 @@ class TableStart:
                 guidance=f"as a superuser: ALTER ROLE {quote_name(self._config.user)} BYPASSRLS; or read the "
                 "table in full (`sync_mode: full_refresh`)",
             )
+
+    def _open_holder(self) -> AbstractContextManager[Session]:
+        """Open the session of a snapshot. That of a replica may show changes that come again."""
+        return self._stream.open_holder(may_be_replica=self._member.deduplicates)
 
     def _open_read(self, holder: Session) -> TableRead:
         """Return the read of the table in the snapshot of a session, without partitions that have no log."""

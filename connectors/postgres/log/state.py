@@ -87,7 +87,10 @@ class TableState(reader.TableState):
     def parse(cls, json: Json) -> TableState:
         snapshots = [
             TableSnapshot.parse(
-                part["transactions"], int(part["number"]), is_partial=bool(part.get("partial"))
+                part["transactions"],
+                int(part["number"]),
+                is_partial=bool(part.get("partial")),
+                replayed=int(part.get("replayed", 0)),
             )
             for part in json.get("snapshots", ())
         ]
@@ -101,12 +104,19 @@ class TableState(reader.TableState):
             is_complete=bool(json["complete"]),
         )
 
-    def add_snapshot(self, transactions: str, lsn: int, *, is_partial: bool = False) -> TableState:
-        """Return the state with a snapshot in which the table is read now. `lsn`: the log's end after it was
-        taken. `is_partial`: only new partitions are read."""
+    def add_snapshot(
+        self, transactions: str, lsn: int, *, is_partial: bool = False, replayed: int = 0
+    ) -> TableState:
+        """Return the state with a snapshot in which the table is read now.
+
+        Args:
+            lsn: the log's end after it was taken; of a standby, before.
+            is_partial: whether only new partitions are read.
+            replayed: see `TableSnapshot`.
+        """
         if self.snapshots:
             lsn = max(lsn, self.snapshots[-1].number + 2)
-        added = TableSnapshot.parse(transactions, lsn, is_partial=is_partial)
+        added = TableSnapshot.parse(transactions, lsn, is_partial=is_partial, replayed=replayed)
         return replace(self, snapshots=(*self.snapshots, added))
 
     def is_of(self, oid: int) -> bool:

@@ -103,3 +103,12 @@ def test_a_log_that_goes_on_is_read() -> None:
 def test_states_of_another_kind_are_refused(state: GroupState) -> None:
     with pytest.raises(ConfigError):
         load_state(state, "s", lambda _: True)
+
+
+def test_a_snapshot_of_a_standby_shows_the_commits_before_its_place() -> None:
+    state = TableState(10).add_snapshot("5:9:", 99, replayed=100)
+    (snapshot,) = TableState.parse(state.to_json()).snapshots
+    assert snapshot == state.snapshots[0] and snapshot.replayed == 100
+    # Transaction 7 was open, which the standby does not tell.
+    transactions, lsns = np.array([6, 7, 12]), np.array([90, 100, 140])
+    assert number_changes([snapshot], transactions, lsns).tolist() == [-1, 100, 140]
