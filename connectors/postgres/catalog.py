@@ -14,7 +14,7 @@ from connectors.postgres.session import Session
 from connectors.sdk.items import Warn
 from connectors.sql import tables
 from elt_assets.protocol.catalog import DELETED_AT, ConfiguredStream
-from elt_assets.protocol.messages import UNDECLARED_COLUMNS
+from elt_assets.protocol.messages import STOPS_AT_UNDECLARED, UNDECLARED_COLUMNS
 
 TABLE, PARTITIONED, VIEW, MATERIALIZED, FOREIGN = "r", "p", "v", "m", "f"
 """The values of `relkind` that can be read."""
@@ -138,6 +138,13 @@ class Table(tables.Table[Column]):
             or column.name in fields
             or (names is not None and column.name not in names)
         ]
+
+    def list_undeclared(self, configured: ConfiguredStream) -> frozenset[str]:
+        """Return the names of the columns that the catalog does not have, of a stream that stops at them."""
+        fields = configured.stream.json_schema.get("properties") or {}
+        if not fields or STOPS_AT_UNDECLARED not in configured.extra:
+            return frozenset()
+        return frozenset(column.name for column in self.choose_columns(configured)) - fields.keys()
 
     def list_warnings(self, configured: ConfiguredStream) -> Iterator[Warn]:
         """Yield a warning if the catalog has columns that the table has not any more."""

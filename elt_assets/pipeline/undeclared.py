@@ -2,10 +2,11 @@
 
 Used by `connection_read`. `lake.write` counts, keeps and adds the fields; `progress` describes the counts.
 
-With `stop`, the sync ends before the first record that has such a field. The check is a part of the filter
-of records, which the session applies when it stages a record: what came before it is committed up to the
-last state, as if the source had failed there, and the next sync reads from that state. So nothing is lost,
-whatever the user does about the field.
+With `stop`, the sync ends before the first record that has a value of such a field. The check is a part of
+the filter of records, which the session applies when it stages a record: what came before it is committed up
+to the last state, as if the source had failed there, and the next sync reads from that state. So nothing is
+lost, whatever the user does about the field. A log of changes is committed by windows of transactions: its
+source is told to end one before the transaction that shows a value.
 `tests/orchestration/test_added_columns.py::test_a_sync_stops_before_the_record_and_goes_on`
 """
 
@@ -26,10 +27,11 @@ from elt_assets.lake.write.parsing import collect_names
 from elt_assets.lake.write.sync_columns import stream_part
 from elt_assets.pipeline.stream_plan import StreamPlan
 from elt_assets.protocol.catalog import ConfiguredStream
-from elt_assets.protocol.messages import UNDECLARED_COLUMNS
+from elt_assets.protocol.messages import STOPS_AT_UNDECLARED, UNDECLARED_COLUMNS
 from elt_assets.sync.field_selection import properties
 
-_SENDS_ALL = ("keep", "add", "stop")
+_STOP = "stop"
+_SENDS_ALL = ("keep", "add", _STOP)
 _OBJECT = ord("{")
 
 
@@ -46,6 +48,8 @@ def request_fields(stream: ConfiguredStream, plan: StreamPlan) -> ConfiguredStre
     if plan.asset.settings.on_undeclared in _SENDS_ALL and not _includes_only(plan):
         left_out = sorted(catalog.keys() - properties(stream.stream.json_schema).keys())
         requested.extra = {**stream.extra, UNDECLARED_COLUMNS: Raw(msgspec.json.encode(left_out))}
+        if plan.asset.settings.on_undeclared == _STOP:
+            requested.extra[STOPS_AT_UNDECLARED] = Raw(b"true")
     return requested
 
 
@@ -60,7 +64,7 @@ def make_check(plan: StreamPlan) -> Callable[[Raw], None] | None:
     It raises a ConfigError that names the fields, and no values. A correction has delete markers, which the
     catalog need not declare.
     """
-    if plan.asset.settings.on_undeclared != "stop" or plan.corrects:
+    if plan.asset.settings.on_undeclared != _STOP or plan.corrects:
         return None
     own = stream_part(plan.tables.main.schema)
     schema = plan.asset.make_stored_stream().stream.json_schema
@@ -73,10 +77,23 @@ def make_check(plan: StreamPlan) -> Callable[[Raw], None] | None:
             extra = find_unknown(data, declared)
         except (msgspec.MsgspecError, RecursionError):
             return  # the record is rejected
-        if extra is not None:
-            raise _describe(plan, extra)
+        with_values = None if extra is None else _drop_nulls(extra)
+        if with_values is not None:
+            raise _describe(plan, with_values)
 
     return check
+
+
+def _drop_nulls(extra: Extra) -> Extra | None:
+    """Return the undeclared fields that have a value: a source may send nulls of a column in rows from before
+    it had the column."""
+    if isinstance(extra, dict):
+        values = {name: _drop_nulls(value) for name, value in extra.items()}
+        return {name: value for name, value in values.items() if value is not None} or None
+    if isinstance(extra, list):
+        items = [None if item is None else _drop_nulls(item) for item in extra]
+        return items if any(item is not None for item in items) else None
+    return None if bytes(extra) == b"null" else extra
 
 
 def _describe(plan: StreamPlan, extra: Extra) -> ConfigError:

@@ -363,6 +363,9 @@ COLUMNS = "columns"
 UNDECLARED_COLUMNS = "undeclared"
 """The property of a configured stream by which a source is asked for the columns that the catalog does not
 have, but for those of the list that is its value. Sources that send all columns in any case ignore it."""
+STOPS_AT_UNDECLARED = "stops_at_undeclared"
+"""The property of a configured stream whose sync stops before a record with a value of such a column: a
+source that reads a log of changes sends a state before the first transaction that shows one."""
 
 
 class Slice(Wire):

@@ -88,6 +88,9 @@ class WindowReader:
         self._place: Place | None = None
         self._absence = {name: table.absence for name, table in self._tables.items()}
         self._warns_of_others = True
+        # A window ends with a statement that alters a table: a stream that has to stop at a new column keeps
+        # what is before it.
+        self._is_altered = False
         self._size = self._unmoved = 0
 
     def windows(self) -> Iterator[bool]:
@@ -132,6 +135,9 @@ class WindowReader:
                 continue
             if target.is_within(self._reached):
                 return True
+            if self._is_altered:
+                self._is_altered = False
+                return False
             if self._size >= self._config.window_megabytes << 20:
                 return False
         return True
@@ -224,8 +230,10 @@ class WindowReader:
             return
         if effect is Effect.COPY_RENAMED and absence != DROPPED:
             self._absence[stream] = ""
+            self._is_altered = True
             self._files.warn(stream, f"{_COPIED}: {describe(statement)}")
         elif effect is Effect.ALTERED:
+            self._is_altered = True
             self._files.warn(stream, f"{_ALTERED}: {describe(statement)}")
         elif effect is Effect.PERHAPS_CHANGED:
             if self._warns_of_others:

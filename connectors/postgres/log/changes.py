@@ -53,6 +53,10 @@ class MessageWriter:
         scope: the streams, as they are configured: only columns that the catalog has are read.
         log: tells which changes are in the tables already.
         ask: lets the server convert values.
+
+    Attributes:
+        first_undeclared: the place of the first transaction with a value of a column which the catalog does
+            not declare, of a stream that stops there, if the files have changes from before it.
     """
 
     def __init__(
@@ -68,6 +72,11 @@ class MessageWriter:
         self._columns = {
             stream: table.choose_columns(scope.members[stream]) for stream, table in tables.items()
         }
+        self._undeclared = {
+            stream: table.list_undeclared(scope.members[stream]) for stream, table in tables.items()
+        }
+        self._least: int | None = None
+        self.first_undeclared: int | None = None
         self._decoder = MessageDecoder(frozenset(self._streams))
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -104,6 +113,7 @@ class MessageWriter:
         chosen_rows = np.flatnonzero((numbers >= 0) & (changes.lsns >= state.lsn))
         if not len(chosen_rows):
             return
+        self._find_undeclared(stream, changes, chosen_rows)
         stored = {column.name for column in self._columns[stream]}
         self._files.add_absent(stream, stored.difference(changes.relation.columns))
         if state.form is not None:
@@ -114,6 +124,17 @@ class MessageWriter:
                     self._files.add_unstored(stream, name, count)
         rows = _Rows(self._columns[stream], self._files.keys[stream], changes, chosen_rows)
         self._files.write(stream, rows.build(numbers, self._ask))
+
+    def _find_undeclared(self, stream: StreamId, changes: Changes, chosen_rows: Numbers) -> None:
+        """Look for values of columns that the catalog does not declare."""
+        lsns, has_value = changes.lsns[chosen_rows], np.zeros(len(chosen_rows), bool)
+        for name, values in zip(changes.relation.columns, changes.new, strict=True):
+            if name in self._undeclared[stream]:
+                has_value |= values.lengths[chosen_rows] >= 0
+        self._least = min(filter(None, (self._least, int(lsns.min()))))
+        first = int(lsns[has_value].min()) if has_value.any() else None
+        if first is not None and self.first_undeclared is None and self._least < first:
+            self.first_undeclared = first
 
 
 def _require_order(relation: Relation, form: TableForm) -> None:

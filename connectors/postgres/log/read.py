@@ -24,6 +24,7 @@ from connectors.postgres.log.slot import (
     Slot,
     advance_slot,
     create_slot,
+    find_place_before,
     find_slot,
     format_lsn,
     hold_slot,
@@ -64,6 +65,8 @@ class SlotReader(LogReader[TableState]):
         self._rewritten: dict[StreamId, list[str]] = {}
         self._truncated: set[StreamId] = set()
         self._end, self._begin = 0, ""
+        # The window in which a column is shown that the catalog does not declare is cut before it, once.
+        self._cuts = True
 
     def hold(self) -> AbstractContextManager[Callable[[], object]]:
         return hold_slot(self._config, self._name)
@@ -192,13 +195,27 @@ class SlotReader(LogReader[TableState]):
             self._releases = self._scope.is_acknowledged and self._has_all(log, files.keys)
             window_end = min(self._end + (self._config.window_megabytes << 20), end)
             self._end = window_end if self._releases else end
-            with Answers(self._config, "values of the log are converted") as answers:
-                writer = MessageWriter(files, self._scope, log, answers.rows)
-                for batch in peek(self._config, self._name, self._publication, self._end):
-                    writer.add(batch)
-            self._begin = writer.begin
+            first = self._fill(log, files)
+            if first is not None and self._can_cut(find_place_before(first), log, files):
+                # A stream that has to stop at the new column keeps what is before its transaction.
+                self._cuts, self._end = False, find_place_before(first)
+                files.begin_window()
+                self._fill(log, files)
             self._truncated |= files.truncated
             yield self._end - min(log.tables[name].lsn for name in files.keys) >= QUIET_BYTES
+
+    def _can_cut(self, place: int, log: SlotState, files: ChangeFiles) -> bool:
+        """Return whether a window may end at a place: once, and where no table has later changes already."""
+        return self._cuts and all(log.tables[name].lsn <= place for name in files.keys)
+
+    def _fill(self, log: SlotState, files: ChangeFiles) -> int | None:
+        """Write the transactions up to the end of the window; return `MessageWriter.first_undeclared`."""
+        with Answers(self._config, "values of the log are converted") as answers:
+            writer = MessageWriter(files, self._scope, log, answers.rows)
+            for batch in peek(self._config, self._name, self._publication, self._end):
+                writer.add(batch)
+        self._begin = writer.begin
+        return writer.first_undeclared
 
     def move(self, stream: StreamId, table: TableState) -> TableState:
         moved = table.move(self._end, self._begin)

@@ -173,6 +173,19 @@ def advance_slot(config: PostgresConfig, name: str, lsn: int) -> None:
         )
 
 
+_PAGE, _HEADERS = 8192, (24, 40)
+"""The size of a page of the log, and those of the headers of pages."""
+
+
+def find_place_before(commit: int) -> int:
+    """Return the greatest place up to which `peek` does not yield the transaction whose commit is at a place.
+
+    The server ends when the record before the place is read, which may be the last one of the page before.
+    """
+    place = commit % _PAGE
+    return commit - place if place in _HEADERS else commit
+
+
 def peek(config: PostgresConfig, slot: str, publication: str, end: int) -> Iterator[Any]:
     """Yield the messages of the transactions that were committed before a position, as Arrow batches.
 

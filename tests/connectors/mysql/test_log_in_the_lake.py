@@ -96,6 +96,24 @@ def test_many_syncs_that_fail_anywhere(logged: MariaDb, own: Project, seed: int)
     run_seed(own, logged, seed, rounds=8)
 
 
+def test_a_new_column_of_the_log_stops_a_sync_before_its_transaction(
+    logged: MariaDb, own: Project
+) -> None:
+    stopping = {"destination_sync_mode": "append_dedup", "on_undeclared": "stop"}
+    logged.execute("CREATE TABLE late (id INT PRIMARY KEY)")
+    connect(own, logged, {"late": stopping})
+    logged.execute("INSERT INTO late VALUES (1)")
+    assert materialize(own).success
+    logged.execute("INSERT INTO late VALUES (2); ALTER TABLE late ADD due DATE")
+    logged.execute("INSERT INTO late VALUES (3, '2026-01-31')")
+    for _ in range(2):
+        assert not materialize(own).success
+        assert sorted(row["id"] for row in read_table(own, "late")) == [1, 2]
+    connect(own, logged, {"late": stopping})  # with the catalog of the source
+    assert materialize(own).success
+    assert_current(own, logged, ["late"])
+
+
 def test_a_new_column_of_the_log_is_added_and_filled(
     logged: MariaDb, own: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:

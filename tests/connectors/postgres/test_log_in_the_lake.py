@@ -346,16 +346,22 @@ def test_a_new_column_of_the_log_stops_a_sync_that_must_stop(
     connect(own, published, {"plain": stopping})
     published.execute("INSERT INTO plain (id) VALUES (1)")
     assert materialize(own).success
-    published.execute(
-        "ALTER TABLE plain ADD due date; INSERT INTO plain (id, due) VALUES (2, now())"
-    )
+    published.execute("INSERT INTO plain (id) VALUES (3)")
+    published.execute("UPDATE plain SET amount = 1 WHERE id = 1")
+    published.execute("ALTER TABLE plain ADD due date")
+    published.execute("INSERT INTO plain (id) VALUES (4)")
+    insert = "INSERT INTO plain (id) VALUES (5); INSERT INTO plain (id, due) VALUES (2, now())"
+    published.execute(f"BEGIN; {insert}; COMMIT")
     assert not materialize(own).success
-    assert [row["id"] for row in read_table(own, published, "plain")] == [1]
+    # What is before the first transaction with a value is kept, and only that.
+    assert sorted(row["id"] for row in read_table(own, published, "plain")) == [1, 3, 4]
+    assert not materialize(own).success
+    assert sorted(row["id"] for row in read_table(own, published, "plain")) == [1, 3, 4]
     connect(own, published, {"plain": stopping})  # with the catalog of the source
     assert materialize(own).success
     rows = {row["id"]: row for row in read_table(own, published, "plain")}
-    assert rows.keys() == {1, 2}
-    assert rows[2]["due"] is not None
+    assert rows.keys() == {1, 2, 3, 4, 5}
+    assert (rows[2]["due"] is None, rows[4]["due"]) == (False, None)
     assert "amount" not in rows[2]
 
 
