@@ -313,6 +313,8 @@ class SourceCheck(Check):
     """Fields that are compared besides the key; default: all that can be."""
     settled: Pause = dt.timedelta()
     """Rows whose cursor is a time, and younger than this, are left out."""
+    sample: float = Field(default=1, gt=0, le=1)
+    """Share of the rows that is looked at, in ranges of the key that are chosen anew for each check."""
     repair: bool = False
     """`true`: rows that differ are corrected, in one commit."""
 

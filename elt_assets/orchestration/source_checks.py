@@ -87,7 +87,8 @@ def _verify(
 
 def _make_check(asset: StreamAsset, group: Sequence[StreamAsset]) -> dg.AssetChecksDefinition:
     settings = asset.checks.source
-    options = ComparisonOptions(settings.columns, settings.settled.total_seconds())
+    settled = settings.settled.total_seconds()
+    options = ComparisonOptions(settings.columns, settled, settings.sample)
     verification = Verification(options, repairs=settings.repair)
     severity = (
         dg.AssetCheckSeverity.WARN if settings.severity == "warn" else dg.AssetCheckSeverity.ERROR

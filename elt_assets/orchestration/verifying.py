@@ -15,7 +15,7 @@ import math
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import dagster as dg
@@ -25,7 +25,13 @@ from elt_assets.lake.write.companions import StreamTables
 from elt_assets.orchestration.metadata import commit_metadata
 from elt_assets.orchestration.resources import AnySparkResource, LakeResource, spark_provider
 from elt_assets.orchestration.streams import StreamAsset
-from elt_assets.pipeline.comparison import ComparisonOptions, Findings, JudgedKey, compare
+from elt_assets.pipeline.comparison import (
+    MAX_KEYS,
+    ComparisonOptions,
+    Findings,
+    JudgedKey,
+    compare,
+)
 from elt_assets.pipeline.connection_read import (
     ConnectionRead,
     RunResources,
@@ -44,8 +50,6 @@ from elt_assets.sync.events import Acknowledged, Logged
 
 VERIFIED_THROUGH = "elt/verified_through"
 """Metadata key: up to when, or up to which position or cursor value, the table has what the source has."""
-MAX_KEYS = 20
-"""Maximum number of keys that an answer shows."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,7 @@ class Verified:
             {
                 "key": [write_value(value) for value in difference.key],
                 "is": _describe(difference),
+                **({"columns": list(difference.columns)} if difference.columns else {}),
             }
             for difference in self.findings.differences[:MAX_KEYS]
         ]
@@ -105,6 +110,7 @@ class Verified:
         return {
             "rows": findings.rows,
             "ranges": findings.ranges,
+            "ranges_listed": findings.ranges_listed,
             **findings.counts,
             "excused": {verdict.value: count for verdict, count in findings.excused.items()},
             "undecided": findings.undecided,
@@ -179,7 +185,7 @@ class Verifier:
                 lambda: self._open_tables(asset),
                 source,
                 self._spark,
-                verification.options,
+                replace(verification.options, names_columns=not corrects),
                 self._make_sync(asset) if verification.syncs else None,
             )
         verified = Verified(findings, time)

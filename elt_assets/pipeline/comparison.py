@@ -23,10 +23,13 @@ from __future__ import annotations
 
 import copy
 import json
+import random
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -34,7 +37,13 @@ import msgspec
 from msgspec import Raw
 
 from elt_assets.errors import ConfigError, EltError, SystemFailure
-from elt_assets.lake.read.row_hashes import HashedRows, KeyValues, RowText, StoredRow
+from elt_assets.lake.read.row_hashes import (
+    HashedRows,
+    KeyValues,
+    RowText,
+    StoredRow,
+    list_some_keys,
+)
 from elt_assets.lake.session import SparkProvider
 from elt_assets.lake.write.companions import StreamTables
 from elt_assets.pipeline.compared_columns import (
@@ -44,6 +53,7 @@ from elt_assets.pipeline.compared_columns import (
     refuse_incomparable,
     refuse_unready,
 )
+from elt_assets.pipeline.differing_columns import name_columns
 from elt_assets.pipeline.judgement import (
     DIFFERENCES,
     Moment,
@@ -51,16 +61,20 @@ from elt_assets.pipeline.judgement import (
     Verdict,
     judge,
     normalize,
+    order_key,
     parse_value,
     wins_by_cursor,
     write_value,
 )
+from elt_assets.pipeline.sampled_ranges import choose_ranges, make_ranges
 from elt_assets.pipeline.stream import ConnectionStream
 from elt_assets.protocol.catalog import INCREMENTAL, ConfiguredCatalog, ConfiguredStream
 from elt_assets.protocol.messages import COMPARE, Comparison, KeyRange, State
 from elt_assets.runner.connector import Connector
 
 ROWS_OF_A_RANGE = 1_000
+MAX_KEYS = 20
+"""Maximum number of keys that an answer shows."""
 _RANGES_AT_ONCE = 1_000
 """Ranges whose keys are in memory at the same time."""
 OpenTables = Callable[[], StreamTables]
@@ -73,6 +87,9 @@ class ComparisonOptions:
 
     columns: Sequence[str] | None = None
     settled: float = 0  # rows whose cursor is a time within so many seconds are left out
+    sample: float = 1  # the share of the rows that is looked at
+    # Whether it is said of the first keys that are different in which columns: by more questions.
+    names_columns: bool = True
 
 
 @dataclass(frozen=True)
@@ -84,6 +101,9 @@ class JudgedKey:
     # A row of the table, or a deleted one, is newer by its cursor than the row of the source.
     wins: bool = False
     is_in_history: bool = False  # only the history has it differently
+    columns: Sequence[
+        str
+    ] = ()  # the fields whose values differ, of the first keys that are different
 
 
 @dataclass
@@ -209,7 +229,11 @@ class _Run:
         self._untils: list[KeyValues] = []
 
     def execute(self, sync: Callable[[], None] | None) -> Findings:
-        comparison, self._ranges = self._ask_for_sums()
+        is_sample = self._options.sample < 1
+        if is_sample:
+            self._ranges = self._make_ranges()
+        comparison, ranges = self._ask_for_sums(self._ranges[:1] if is_sample else None)
+        self._ranges = self._ranges or ranges
         self._untils = _read_untils(self._asset, self._ranges)
         findings = Findings(
             comparison,
@@ -219,20 +243,37 @@ class _Run:
             stored_rows=self._tables.main.records,
             ranges=len(self._ranges),
         )
-        differing = self._find_differing(comparison, findings)
+        if is_sample:
+            differing = choose_ranges(len(self._ranges), self._options.sample, random.Random())
+        else:
+            differing = self._find_differing(comparison, findings)
         findings.ranges_listed = len(differing)
         for start in range(0, len(differing), _RANGES_AT_ONCE):
             self._judge_ranges(findings, differing[start : start + _RANGES_AT_ONCE], sync)
+        if self._options.names_columns:
+            self._name_columns(findings)
         return findings
 
-    def _ask_for_sums(self) -> tuple[Comparison, list[KeyRange]]:
-        """Return the sums of the source, over columns that have the same values in the table."""
-        comparison, ranges = self._source.ask(list(self._columns.others))
+    def _make_ranges(self) -> list[KeyRange]:
+        """Return ranges of the table's key."""
+        names = [self._columns.key[part[0]] for part in self._asset.stream.key]
+        keys = list_some_keys(self._spark, self._tables.main, names, ROWS_OF_A_RANGE)
+        return make_ranges(self._asset.stream.id, (tuple(map(normalize, key)) for key in keys))
+
+    def _ask_for_sums(
+        self, only: Sequence[KeyRange] | None = None
+    ) -> tuple[Comparison, list[KeyRange]]:
+        """Return the sums of the source, over columns that have the same values in the table.
+
+        Args:
+            only: ranges; None for all.
+        """
+        comparison, ranges = self._source.ask(list(self._columns.others), only)
         unfit = find_unfit(self._asset, self._tables.main, self._columns, comparison)
         if unfit:
             ranges.close()
             self._columns = self._columns.leave_out(unfit)
-            comparison, ranges = self._source.ask(list(self._columns.others))
+            comparison, ranges = self._source.ask(list(self._columns.others), only)
         return comparison, list(ranges)
 
     def _find_differing(self, comparison: Comparison, findings: Findings) -> list[int]:
@@ -297,6 +338,8 @@ class _Run:
         """Compare the keys of some ranges, and add what is found."""
         comparison, source = self._ask_for_keys(numbers)
         moment = _read_moment(comparison)
+        if self._options.sample < 1:
+            findings.rows += len(source)
         # The table was opened before the source was asked, so no row of it is newer.
         at_first = replace(moment, ceiling=moment.greatest)
         judged = self._judge_keys(source, comparison, numbers, at_first)
@@ -316,6 +359,33 @@ class _Run:
             else:
                 findings.excused[key.verdict] += 1
 
+    def _name_columns(self, findings: Findings) -> None:
+        """Say of the keys that an answer shows in which columns their rows differ."""
+        first_keys = findings.differences[:MAX_KEYS]
+        keys = {key.key for key in first_keys if key.verdict is Verdict.DIFFERENT}
+        if not keys:
+            return
+        ends = list(map(order_key, self._untils))
+        numbers = sorted({bisect_left(ends, order_key(key)) for key in keys})
+        columns = name_columns(
+            keys, list(self._columns.others), partial(self._find_differing_keys, numbers)
+        )
+        findings.differences[: len(first_keys)] = [
+            replace(key, columns=columns.get(key.key, ())) for key in first_keys
+        ]
+
+    def _find_differing_keys(self, numbers: Sequence[int], names: Sequence[str]) -> set[KeyValues]:
+        """Return the keys of some ranges whose row in the table has other values in some columns."""
+        comparison, source = self._ask_for_keys(numbers, names)
+        differing = set[KeyValues]()
+        for side in self._open_sides(comparison):
+            for key, rows in side.list_rows(self._untils, numbers).items():
+                row = source.get(tuple(map(normalize, key)))
+                present = [other for other in rows if not other.is_deleted]
+                if row is not None and len(present) == 1 and row.hash not in present[0].hashes:
+                    differing.add(tuple(map(normalize, key)))
+        return differing
+
     def _bring_up_to_date(self, sync: Callable[[], None] | None) -> str | None:
         """Sync the stream, and open its tables again; return why that is not possible."""
         if sync is None:
@@ -328,10 +398,12 @@ class _Run:
         return None
 
     def _ask_for_keys(
-        self, numbers: Sequence[int]
+        self, numbers: Sequence[int], names: Sequence[str] | None = None
     ) -> tuple[Comparison, dict[KeyValues, SourceRow]]:
+        """Return the source's rows of some ranges, by their keys. `names`: the fields; None for all."""
         asked = [self._ranges[number] for number in numbers]
-        comparison, answers = self._source.ask(list(self._columns.others), asked)
+        fields = list(self._columns.others) if names is None else names
+        comparison, answers = self._source.ask(fields, asked)
         rows: dict[KeyValues, SourceRow] = {}
         repeated: dict[KeyValues, None] = {}
         for answer in answers:
@@ -421,13 +493,9 @@ def _read_untils(asset: ConnectionStream, ranges: Sequence[KeyRange]) -> list[Ke
             guidance="report it to the maintainer of the connector",
         )
     untils = [tuple(map(parse_value, until)) for _, until in bounds[:-1]]
-    if any(_order(a) >= _order(b) for a, b in pairwise(untils)):
+    if any(order_key(a) >= order_key(b) for a, b in pairwise(untils)):
         raise SystemFailure(
             f"{asset.name}: the source orders keys otherwise than by their values, or by the bytes of texts",
             guidance="report it to the maintainer of the connector: it has to order texts by their bytes",
         )
     return untils
-
-
-def _order(key: KeyValues) -> tuple[Any, ...]:
-    return tuple(v.encode("utf-8", "surrogatepass") if isinstance(v, str) else v for v in key)

@@ -146,6 +146,11 @@ def normalize(value: Any) -> Any:
     return value
 
 
+def order_key(key: Sequence[Any]) -> tuple[Any, ...]:
+    """Return a key in the form in which it has the order of keys: texts have that of their bytes."""
+    return tuple(v.encode("utf-8", "surrogatepass") if isinstance(v, str) else v for v in key)
+
+
 _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "decimal": Decimal,
     "date": dt.date.fromisoformat,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elt_assets.lake.read.row_hashes import StoredRow
+from elt_assets.lake.read.row_hashes import KeyValues, StoredRow
+from elt_assets.pipeline.differing_columns import name_columns
 from elt_assets.pipeline.judgement import (
     DIFFERENCES,
     Moment,
@@ -22,6 +24,8 @@ from elt_assets.pipeline.judgement import (
     wins_by_cursor,
     write_value,
 )
+from elt_assets.pipeline.sampled_ranges import choose_ranges, make_ranges
+from elt_assets.protocol.catalog import StreamId
 
 
 @dataclass
@@ -159,3 +163,39 @@ KEY_VALUES = (
 @given(KEY_VALUES)
 def test_values_of_keys_come_back(value: Any) -> None:
     assert parse_value(write_value(value)) == value
+
+
+@given(
+    st.integers(0, 9),
+    st.dictionaries(st.integers(1, 5), st.sets(st.integers(0, 8)), max_size=5),
+)
+def test_columns_that_differ_are_found_by_halves(count: int, rows: dict[int, set[int]]) -> None:
+    """Only the columns of these keys are asked for, and no column twice as often as there are halves."""
+    columns = [f"c{number}" for number in range(count)]
+    expected = {(key,): [c for c in columns if int(c[1:]) in rows[key]] for key in rows}
+    asked: list[list[str]] = []
+
+    def find_differing(part: Sequence[str]) -> list[KeyValues]:
+        asked.append(list(part))
+        return [*(key for key, names in expected.items() if {*names} & {*part}), (99,)]
+
+    assert name_columns(expected, columns, find_differing) == expected
+    assert len(asked) <= max(2 * count, 1)
+
+
+@given(
+    st.sets(st.tuples(st.integers(-9, 9), st.text(st.characters(codec="utf-8"), max_size=2))),
+    st.floats(0.01, 1),
+    st.randoms(),
+)
+def test_ranges_that_are_chosen_have_no_gap(
+    keys: set[tuple[int, str]], share: float, random_: random.Random
+) -> None:
+    ranges = make_ranges(StreamId("t"), keys)
+    assert len(ranges) == len(keys) + 1
+    assert (ranges[0].after, ranges[-1].until) == (None, None)
+    assert [r.until for r in ranges[:-1]] == [r.after for r in ranges[1:]]
+    numbers = choose_ranges(len(ranges), share, random_)
+    assert numbers == sorted(set(numbers))
+    assert set(numbers) <= set(range(len(ranges)))
+    assert abs(len(numbers) - share * len(ranges)) <= 1

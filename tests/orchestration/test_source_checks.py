@@ -8,6 +8,7 @@ import dagster as dg
 import pytest
 
 from elt_assets.definitions import build
+from elt_assets.pipeline import comparison
 from tests.orchestration.test_automation import refuse
 from tests.orchestration.ticking import instance_of, run_job
 from tests.support.project import Project
@@ -57,7 +58,7 @@ def test_a_check_compares_on_its_own_schedule_and_a_sync_repeats_its_result(shop
     metadata = values(second)
     assert (metadata["different"], metadata["surplus"], metadata["missing"]) == (1, 1, 0)
     assert metadata["keys"] == [
-        {"key": [3, "né3"], "is": "different"},
+        {"key": [3, "né3"], "is": "different", "columns": ["amount"]},
         {"key": [4, "né4"], "is": "surplus"},
     ]
     assert metadata["columns"] == ["amount"]
@@ -71,6 +72,28 @@ def test_a_check_compares_on_its_own_schedule_and_a_sync_repeats_its_result(shop
     assert (rows[3], 4 in rows, len(rows)) == (7, False, 29)
     assert observations(shop, "shop", "orders")[-1]["elt/keys_corrected"] == 2
     assert run_check(shop).passed
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_check_of_a_sample_looks_at_some_ranges_each_time(
+    shop: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparison, "ROWS_OF_A_RANGE", 5)
+    configure(shop, checks={"source": {"sample": 0.3}})
+    assert materialize(shop, 'key:"shop/orders"').success
+    assert run_check(shop).passed
+    # None of these has another cursor value. The last one is beyond all keys of the table.
+    change(shop, *(put(number, amount=7) for number in range(1, 31)), put(99, u=1))
+    seen: set[int] = set()
+    for _ in range(40):
+        check = values(run_check(shop))
+        assert (check["ranges"], check["ranges_listed"]) == (7, 2)
+        assert 0 < check["different"] + check["missing"] <= 10
+        assert check["surplus"] == 0
+        seen |= {entry["key"][0] for entry in check["keys"]}
+        if seen == {*range(1, 31), 99}:
+            break
+    assert seen == {*range(1, 31), 99}
 
 
 @pytest.mark.usefixtures("spark")
@@ -148,7 +171,7 @@ def test_a_sweep_marks_rows_that_stay_and_they_count_as_deleted(shop: Project) -
             "needs the column '_deleted_at'",
         ),
         ({"destination_sync_mode": "soft_delete"}, "write `append_dedup`, and `deletes: keep`"),
-        ({"checks": {"source": {"sample": 0.5}}}, "sample"),
+        ({"checks": {"source": {"sample": 0}}}, "sample"),
         (
             {"checks": {"source": True}, "destination_sync_mode": "append"},
             "its table has every version of a row",

@@ -108,7 +108,8 @@ def _show(out: Output, name: str, verified: Verified) -> None:
         word = "corrected"
     out.verdict(word, f"{name}: {verified.describe()}", good=verified.passed)
     for entry in verified.list_keys():
-        out.line(f"  {entry['is']}: {', '.join(map(str, entry['key']))}")
+        columns = f" ({', '.join(entry['columns'])})" if "columns" in entry else ""
+        out.line(f"  {entry['is']}: {', '.join(map(str, entry['key']))}{columns}")
     for field, reason in verified.findings.left_out.items():
         if out.is_verbose:
             out.line(f"  not compared: {field}: {reason}")

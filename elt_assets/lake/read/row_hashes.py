@@ -23,6 +23,7 @@ from elt_assets.lake.worker.row_hashes import (
     HashedColumn,
     HashJob,
     Listing,
+    make_key_list,
     make_listing,
     make_sums,
 )
@@ -193,3 +194,19 @@ def _overlaps(bounds: tuple[Any, Any], untils: Sequence[KeyValues], ranges: Sequ
         if after <= most and least <= until:
             return True
     return False
+
+
+def list_some_keys(
+    spark: SparkProvider, table: Table, names: Sequence[str], every: int
+) -> list[KeyValues]:
+    """Return keys of a table: of each file, one of so many rows, and at least one. `names`: their columns."""
+    storage = table.storage
+    located = [(storage.locate(file), file.size) for file in table.files]
+    groups = group_by_size(located)
+    schema = arrow_columns(t.StructType([table.schema[name] for name in names]))
+    if not groups:
+        return []
+    results = run_tasks(
+        spark.get(), len(groups), make_key_list, storage.system, groups, schema, every
+    )
+    return [tuple(key) for keys in results for key in keys]

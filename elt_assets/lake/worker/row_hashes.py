@@ -103,6 +103,22 @@ def make_listing(job: HashJob, listing: Listing) -> Callable[[int], list[ListedR
     return list_files
 
 
+def make_key_list(
+    system: Any, groups: Sequence[Sequence[str]], schema: pa.Schema, every: int
+) -> Callable[[int], list[Sequence[Any]]]:
+    """Return the function that lists keys in the files of a number: one of each so many rows of a file."""
+
+    def list_keys(number: int) -> list[Sequence[Any]]:
+        keys: list[Sequence[Any]] = []
+        for path in groups[number]:
+            for batch in read_rows(system, path, schema):
+                places = pa.array(range(0, len(batch), every), pa.int64())
+                keys += zip(*(c.to_pylist() for c in batch.take(places).columns), strict=True)
+        return keys
+
+    return list_keys
+
+
 def _list_rows(job: HashJob, listing: Listing, batch: pa.RecordBatch) -> list[ListedRow]:
     keys = [column.to_pylist() for column in _select_key(job, batch).columns]
     hashes = _hash(job, batch).tolist()
