@@ -237,15 +237,28 @@ def open_watch(config: PostgresConfig, purpose: str) -> Iterator[Session]:
         EltError: the server cannot be reached.
     """
     with _connect(config) as connection:
-        session = Session(connection, purpose)
+        session = _Watch(connection, purpose)
         session.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED READ ONLY")
-        session.execute(_LIMITS)
+        session.rows(_LIMITS)
         try:
             yield session
         finally:
             # A server that is told of the end of a connection gives up its locks a moment later.
             with suppress(*_driver_errors()):
                 connection.rollback()
+
+
+class _Watch(Session):
+    """A transaction that keeps nothing of a query when it has its rows.
+
+    The server keeps the snapshot of a query, and so all rows that are deleted after it, until the next
+    statement takes its place. One that reads no rows has no snapshot.
+    """
+
+    def rows(self, query: str) -> list[dict[str, Any]]:
+        rows = super().rows(query)
+        self.execute("SET LOCAL statement_timeout = 0")
+        return rows
 
 
 class _Server:
