@@ -6,13 +6,21 @@ what comes after its last state, and its files are removed.
 
 A table that cannot be read is left out, and the others go on. It keeps its state, from which the next sync
 reads.
+
+**A log that is followed** (`ReadScope.follow`) is looked at again and again: each look is what a read of its
+own would do, from the state that the windows before have left, so all that holds for a read holds for it. The
+read ends when its time is over. It ends before if a table has failed, whose error is to be seen now; and if a
+table is not complete, or is no longer what it was when the read began (`LogReader.is_current`): the next read
+begins with that. Tests: `tests/connectors/cdc/test_follow.py`
 """
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +42,9 @@ from connectors.sdk.slice_files import find_slice_folder
 from elt_assets.errors import EltError
 from elt_assets.protocol.catalog import StreamId
 from elt_assets.protocol.messages import SOURCE_COMMIT_TIME
+
+_SIGN_SECONDS = 5.0
+"""Seconds between two signs of life while a log is followed that does not change."""
 
 
 def read_log(
@@ -66,7 +77,9 @@ class _LogRead(Generic[Stream, Table]):
         state: LogState[Table],
     ):
         self._reader, self._cursor, self._state = reader, cursor, state
-        self._members = dict(scope.members)
+        self._members, self._asked = dict(scope.members), scope.members.keys()
+        self._follow, self._began = scope.follow, time.monotonic()
+        self._warnings: set[tuple[StreamId, str]] = set()
 
     def items(self) -> Iterator[GroupItem]:
         first = next(iter(self._members))
@@ -144,23 +157,48 @@ class _LogRead(Generic[Stream, Table]):
             yield Wait()
 
     def _read_changes(self) -> Iterator[GroupItem]:
-        """Yield the changes up to the present end of the log, window by window."""
+        """Yield the changes up to the present end of the log, window by window; again, if it is followed."""
         keys = {name: member.key_columns for name, member in self._members.items()}
         folder = Path(tempfile.mkdtemp(prefix="elt-log-", dir=find_slice_folder()))
         try:
             files = ChangeFiles(folder, self._cursor, keys)
-            with closing(self._reader.changes(self._state, files)) as windows:
-                for is_due in windows:
-                    yield from self._close_window(files, is_due=is_due)
-                    if not self._members:
-                        return
-                    files.begin_window()
+            is_due = True
+            while is_due:
+                began = time.monotonic()
+                yield from self._read_windows(files)
+                is_due = yield from self._await_look(began)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
+    def _read_windows(self, files: ChangeFiles) -> Iterator[GroupItem]:
+        with closing(self._reader.changes(self._state, files)) as windows:
+            for is_due in windows:
+                yield from self._close_window(files, is_due=is_due)
+                if not self._members:
+                    return
+                files.begin_window()
+
+    def _await_look(self, began: float) -> Generator[GroupItem, None, bool]:
+        """Wait until the log is to be looked at again; return False if it is not.
+
+        Args:
+            began: when the last look began, by the monotonic clock.
+        """
+        if self._follow is None or self._members.keys() != self._asked:
+            return False
+        due = max(began + self._follow.every, time.monotonic())
+        if due > self._began + self._follow.seconds:
+            return False
+        while True:
+            yield Wait()  # the reader commits, and knows that this read is alive
+            left = due - time.monotonic()
+            if left <= 0:
+                return self._reader.is_current()
+            time.sleep(min(left, _SIGN_SECONDS))
+
     def _close_window(self, files: ChangeFiles, *, is_due: bool) -> Iterator[GroupItem]:
         """Yield what was read in a window, and the state after it, if it is worth a commit."""
-        parts = list(files.close())
+        parts = [part for part in files.close() if self._is_new(part)]
         if not parts and not files.failures and not is_due:
             return
         yield from parts
@@ -176,3 +214,13 @@ class _LogRead(Generic[Stream, Table]):
         yield GroupCheckpoint(self._state.to_state())
         yield Wait()
         self._reader.release(self._state, files)
+
+    def _is_new(self, part: StreamPart) -> bool:
+        """Return whether a part is to be sent: all but a warning that this read has sent already, which each
+        window of a log that is followed may repeat with other numbers."""
+        if self._follow is None or not isinstance(part.item, Warn):
+            return True
+        warning = part.stream, re.sub(r"\d+", "0", part.item.text)
+        is_new = warning not in self._warnings
+        self._warnings.add(warning)
+        return is_new

@@ -21,6 +21,7 @@ from connectors.sdk.items import Measure, Warn
 from connectors.sdk.slices import Part
 from elt_assets.errors import ConfigError
 from elt_assets.protocol.catalog import ConfiguredStream, StreamId
+from elt_assets.protocol.messages import FollowRequest
 
 if TYPE_CHECKING:
     from connectors.cdc.changes import ChangeFiles
@@ -114,11 +115,13 @@ class ReadScope(Generic[Stream]):
         streams: the tables.
         members: how they are configured.
         is_acknowledged: see `StreamGroup.read`.
+        follow: how long the log is followed; None to read up to its present end.
     """
 
     streams: Mapping[StreamId, Stream]
     members: Mapping[StreamId, ConfiguredStream]
     is_acknowledged: bool
+    follow: FollowRequest | None = None
 
 
 @dataclass(frozen=True)
@@ -152,7 +155,8 @@ TableItems = Generator[Warn | Snapshot[Table] | Table, None, None]
 
 
 class LogReader(ABC, Generic[Table]):
-    """The read of a log by one sync. Its methods are called in the order in which they are here."""
+    """The read of a log by one sync. Its methods are called in the order in which they are here; if the log
+    is followed, those from `changes` to `is_current` again and again."""
 
     def hold(self) -> AbstractContextManager[Callable[[], object]]:
         """Keep other syncs from the log while this one reads it, if they would disturb.
@@ -205,6 +209,14 @@ class LogReader(ABC, Generic[Table]):
         """Let the server forget what is in all tables: a window is committed if the reader of the source
         acknowledges its states."""
         del log, files
+
+    def is_current(self) -> bool:
+        """Return whether the tables are still what they were when the read began.
+
+        A read that follows the log asks before each further look. If a column came, or a table was made
+        again, it ends, and the next one begins with what the tables are then.
+        """
+        return True
 
     def finish(self, log: LogState[Table], stream: StreamId) -> TableItems[Table]:
         """Yield what is to be said of a table when all changes are read."""

@@ -10,11 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+import msgspec
+
 from connectors.cdc.reader import ReadScope
 from connectors.cdc.texts import UPDATED_AT
 from connectors.sdk.columns.types import INT64, TIMESTAMP_UTC
 from connectors.sdk.groups import GroupItem, GroupState, StreamGroup
 from connectors.sdk.slices import SlicedStream
+from elt_assets.errors import ConfigError
 from elt_assets.protocol.catalog import (
     DELETED_AT,
     FULL_REFRESH,
@@ -22,6 +25,7 @@ from elt_assets.protocol.catalog import (
     ConfiguredStream,
     StreamId,
 )
+from elt_assets.protocol.messages import FOLLOW, FollowRequest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -80,6 +84,24 @@ class LogStream(SlicedStream):
 Stream = TypeVar("Stream", bound=LogStream)
 
 
+def _parse_follow(member: ConfiguredStream) -> FollowRequest | None:
+    """Return how long the log is to be followed.
+
+    Raises:
+        ConfigError: the request is not valid.
+    """
+    text = member.extra.get(FOLLOW)
+    if text is None:
+        return None
+    try:
+        return msgspec.json.decode(text, type=FollowRequest)
+    except msgspec.MsgspecError as error:
+        raise ConfigError(
+            f"`{FOLLOW}` of {member.id} is not valid: {error}",
+            guidance='write {"seconds": 3300, "every": 5}',
+        ) from None
+
+
 class LogGroup(StreamGroup, Generic[Stream]):
     """The tables of a log, which are read together.
 
@@ -109,6 +131,7 @@ class LogGroup(StreamGroup, Generic[Stream]):
             {member.id: self._streams[member.id] for member in members},
             {member.id: member for member in members},
             is_acknowledged,
+            _parse_follow(members[0]),
         )
         cursor = self._streams[members[0].id].cursor
         module, _, name = self._reader.partition(":")

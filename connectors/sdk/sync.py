@@ -56,6 +56,8 @@ class StreamOutput(ABC):
 
     takes_slices = False
     """Whether the reader has tasks that read slices."""
+    answers_barriers = False
+    """Whether the reader says when it has committed what comes before a barrier."""
 
     def page(self, page: Page) -> None:
         """Send several records."""
@@ -191,7 +193,7 @@ def _copy_group(
 ) -> None:
     """Send the items of a group. `failed`: gets the streams whose read has ended with an error."""
     streams = {configured.id: stream for stream, configured, _ in jobs}
-    acknowledging = [out for out in outputs.values() if out.takes_slices]
+    acknowledging = [out for out in outputs.values() if out.answers_barriers]
     members = [configured for _, configured, _ in jobs]
     for item in group.read(members, state, is_acknowledged=bool(acknowledging)):
         if isinstance(item, GroupCheckpoint):

@@ -4,8 +4,8 @@
 `pipeline.stream` has the `RunControls` of a stream.
 
 First the types of durations and zones, then a model for each key (`automation`, `freshness`, `new_data`,
-`retry`, `drift`), and at the end `RunControls`, which a connection has for all its streams, and a stream for
-itself.
+`follow`, `retry`, `drift`), and at the end `RunControls`, which a connection has for all its streams, and a
+stream for itself.
 """
 
 from __future__ import annotations
@@ -164,6 +164,37 @@ class NewData(ConfigModel):
     """Time between two checks."""
     read: bool = False
     """Read the start of a stream whose source cannot be asked for new data."""
+
+
+MAX_FOLLOW = dt.timedelta(days=1)
+"""Longest time that one run follows a log: Dagster keeps the events of a run together."""
+
+
+class Follow(ConfigModel):
+    """Runs that follow the log of a database: one run commits what changes, again and again."""
+
+    for_: Duration = Field(
+        default=dt.timedelta(minutes=55),
+        alias="for",
+        description="Time that a run follows the log, up to a day.",
+    )
+    every: Duration = dt.timedelta(seconds=5)
+    """Time between two looks at the log; what has changed is one commit of each table."""
+    report: Duration = dt.timedelta(minutes=1)
+    """Least time between two materialisations of a stream; between them, commits are observations."""
+
+    @model_validator(mode="after")
+    def _check_times(self) -> Follow:
+        if self.for_ > MAX_FOLLOW:
+            raise ValueError(
+                "`for` is longer than a day; write up to `24h`, and let a `schedule` start the next run"
+            )
+        if self.every > self.for_:
+            raise ValueError(
+                "`every` is longer than `for`, so the log would be read once; write a longer `for`, or leave "
+                "out `follow` and write a `schedule`"
+            )
+        return self
 
 
 class Retry(ConfigModel):

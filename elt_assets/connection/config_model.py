@@ -111,7 +111,7 @@ class ConfigModel(BaseModel):
     @classmethod
     def _reject_unknown(cls, value: Any, validate: ModelWrapValidatorHandler[Any]) -> Any:
         """Report unknown keys together with the errors of the known ones."""
-        names = set(cls.model_fields)
+        names = {field.alias or name for name, field in cls.model_fields.items()}
         unknown = [key for key in value if key not in names] if isinstance(value, Mapping) else []
         if not unknown:
             return validate(value)

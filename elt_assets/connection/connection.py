@@ -19,6 +19,7 @@ from elt_assets.connection.automation import (
     Automation,
     Drift,
     Duration,
+    Follow,
     Freshness,
     NewData,
     OnCron,
@@ -138,6 +139,8 @@ class Connection(RunControls):
     """Regular comparison of the source with `catalog.json`."""
     new_data: NewData | None = None
     """Sensor that syncs the streams for which the source has new data."""
+    follow: Follow | None = None
+    """How a run follows the log of the source, in place of reading it up to its present end."""
     group: PlainName | None = None
     """Asset group; default: the name of the connection."""
     owners: list[str] = Field(default_factory=list)

@@ -57,13 +57,13 @@ class DueRule:
         if self.limit is not None:
             return time - self.limit
         if self.within is not None:
-            return next(self._ticks(time)) - self.within
+            return next(self.list_ticks(time)) - self.within
         patience = max(PATIENCE, 2 * dt.timedelta(seconds=seconds))
-        ticks = self._ticks(time - patience)
+        ticks = self.list_ticks(time - patience)
         last = next(ticks)
         return next(ticks) if is_running else last
 
-    def _ticks(self, time: dt.datetime) -> Iterator[dt.datetime]:
+    def list_ticks(self, time: dt.datetime) -> Iterator[dt.datetime]:
         """Yield the ticks up to a time, the newest first."""
         assert self.cron is not None
         for tick in reverse_cron_string_iterator(time.timestamp(), self.cron, self.timezone):

@@ -20,7 +20,6 @@ from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientErr
 from elt_assets.orchestration.checks import check_specs
 from elt_assets.orchestration.component import ConnectionComponent
 from elt_assets.orchestration.metadata import IGNORED, SCHEMA_CHANGES, unwrap
-from elt_assets.orchestration.planning import Refresh
 from elt_assets.orchestration.report import IN_RESULT, SHOWS_DETAILS, WATCH, Watch
 from elt_assets.orchestration.runs.liveness import alive
 from elt_assets.orchestration.streams import StreamAsset, group_by_partitions
@@ -232,7 +231,7 @@ def materialize(
     instance: dg.DagsterInstance,
     *,
     partition: str | None,
-    refresh: Refresh,
+    config: Mapping[str, Any],
     log: Callable[[int, str], object],
     watch: Watch,
     shows_details: bool = False,
@@ -244,6 +243,7 @@ def materialize(
     Args:
         selected: the streams to materialise.
         partition: the partition of all the streams; None for streams without partitions.
+        config: that of the streams' ops: see `SyncConfig`.
         log: is called with the level (as in `logging`) and the text of each line of the run's log.
         watch: observes each read while it runs.
         shows_details: show all lines of the connectors' logs on stderr.
@@ -255,12 +255,11 @@ def materialize(
     definitions, logger = component.definitions(), _logger(log, _name_steps(selected))
     recorder = _FigureRecorder(watch)
     token, details = WATCH.set(recorder.watch), SHOWS_DETAILS.set(shows_details)
-    config = {} if refresh is Refresh.none else {"refresh": refresh.name}
     results: list[dg.ExecuteInProcessResult] = []
     try:
         for group in group_by_partitions(selected):
             job, run_id = _job(definitions, group, logger), str(uuid.uuid4())
-            ops = {asset.step_name: {"config": config} for asset in group if config}
+            ops = {asset.step_name: {"config": dict(config)} for asset in group if config}
             with alive(instance, run_id):  # others know the process of the run
                 result = job.execute_in_process(
                     run_config={"ops": ops, "loggers": {"console": {}}},

@@ -21,6 +21,7 @@ import dagster as dg
 from msgspec import Raw
 from pydantic import Field
 
+from elt_assets.connection import Connection
 from elt_assets.connection.partitions import SourcePartitions
 from elt_assets.errors import ConfigError
 from elt_assets.failpoints import Failpoint, reach
@@ -51,6 +52,7 @@ from elt_assets.pipeline.stream_plan import (
     refuse_stateless,
 )
 from elt_assets.protocol.catalog import APPEND_DEDUP
+from elt_assets.protocol.messages import FollowRequest
 from elt_assets.runner.connector_log import LogFunction
 from elt_assets.storage.folders import make_private_lake
 
@@ -80,7 +82,7 @@ class WindowConfig(dg.Config):
 
 
 class SyncConfig(dg.Config):
-    """Options that change how this run syncs the stream; at most one of them may be set."""
+    """Options that change how this run syncs the stream; at most one of the first three may be set."""
 
     refresh: Refresh = Field(
         default=Refresh.none,
@@ -97,6 +99,21 @@ class SyncConfig(dg.Config):
         description='Read this period again: {start: "2026-01-01", end: "2026-01-08"}. The cursor does not '
         "change. For append_dedup streams whose YAML has a `window`.",
     )
+    follow: bool | None = Field(
+        default=None,
+        description="Whether the run follows the log of the source; default: if the connection has `follow`. "
+        "A run with one of the other options reads up to the present end of the log.",
+    )
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether none of the options says what is read."""
+        return self.refresh is Refresh.none and self.state is None and self.window is None
+
+    def follows(self, connection: Connection) -> bool:
+        """Return whether a run follows the log of a connection."""
+        asked = self.is_plain if self.follow is None else self.follow
+        return asked and connection.follow is not None
 
 
 CONFIG_SCHEMA = SyncConfig.to_fields_dict()
@@ -115,6 +132,17 @@ def validate(asset: StreamAsset, config: SyncConfig) -> None:
         raise ConfigError(
             f"stream {name!r}: `refresh`, `state` and `window` cannot be combined",
             guidance="set only one of them",
+        )
+    if config.follow and not config.is_plain:
+        raise ConfigError(
+            f"stream {name!r}: `follow` cannot be combined with `refresh`, `state` or `window`",
+            guidance="run it with that option first, and then with `follow`",
+        )
+    if config.follow and asset.connection.follow is None:
+        raise ConfigError(
+            f"stream {name!r}: the run is to follow the log, and defs.yaml does not say how",
+            guidance="write `follow: {for: 55m, every: 5s}` at the connection, or run `elt sync "
+            f"{asset.connection.name} --follow`",
         )
     if asset.settings.partitions is not None and (refreshes or config.window is not None):
         option = "refresh" if refreshes else "window"
@@ -195,6 +223,7 @@ class ReadPlanner:
         on_log: LogFunction,
         partition: str | None = None,
         contexts: PartitionContexts | None = None,
+        follow: FollowRequest | None = None,
     ) -> ConnectionRead:
         """Return the read of streams from the current states of their tables.
 
@@ -205,6 +234,7 @@ class ReadPlanner:
             on_log: receives the log lines of the connectors, except those of `read`, also during the read.
             partition: the partition to read, of a single stream.
             contexts: those of the run's partitions, if the source lists its partitions itself.
+            follow: how long the source follows its log, of streams that are read together.
 
         Raises:
             ConfigError: the run reads a window, or from a given state, during an unfinished refresh; the
@@ -217,7 +247,7 @@ class ReadPlanner:
         run_id, staging = self._context.run.run_id, self._lake.sync_staging
         resources = RunResources(run_id, self._spark, staging, on_log)
         if assets[0].connection.read_together:
-            return plan_shared_read(plans, resources, self._config.state)
+            return plan_shared_read(plans, resources, self._config.state, follow)
         source_config = _source_config(assets[0], self._config, partition)
         return plan_read(plans[0], resources, source_config)
 

@@ -24,17 +24,20 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import dagster as dg
 
+from elt_assets.connection.automation import Follow
 from elt_assets.failpoints import Failpoint, reach
+from elt_assets.lake.admin.maintenance import combine_small_files
 from elt_assets.lake.delta.commit_metadata import CommitMetadata
 from elt_assets.lake.merge import partition_files
 from elt_assets.lake.session import SparkProvider
 from elt_assets.lake.worker.blocks import parse_name
+from elt_assets.orchestration.continuous import Turns
 from elt_assets.orchestration.days import days_metadata
 from elt_assets.orchestration.metadata import (
     GENERATION,
@@ -56,6 +59,7 @@ from elt_assets.orchestration.metadata import (
     table_metadata,
     unwrap,
 )
+from elt_assets.orchestration.resources import LakeResource
 from elt_assets.orchestration.table_events import TableEvents
 from elt_assets.pipeline.connection_read import ConnectionRead
 from elt_assets.pipeline.progress import (
@@ -66,10 +70,19 @@ from elt_assets.pipeline.progress import (
 )
 from elt_assets.pipeline.publication import show_name_of
 from elt_assets.pipeline.read import run_read
+from elt_assets.pipeline.stream import cluster_columns
 from elt_assets.pipeline.stream_plan import StreamPlan
+from elt_assets.protocol.catalog import StreamId
 from elt_assets.protocol.messages import SOURCE_COMMIT_TIME
 from elt_assets.runner.connector_log import LogFunction
-from elt_assets.sync.events import Acknowledged, Estimated, Logged, Measured, SessionEvent
+from elt_assets.sync.events import (
+    Acknowledged,
+    Estimated,
+    Logged,
+    Measured,
+    SessionEvent,
+    Settled,
+)
 from elt_assets.sync.source_lag import SourceLag
 
 LAST_LINES = 30
@@ -235,26 +248,40 @@ class ReportedRead:
         self._log_event = context.log_event
         self._instance = context.instance
         self._read = read
+        self._lake: LakeResource = context.resources.elt_lake
         self._measures: dict[str, float] = {}
         self._lag = SourceLag()
+        self._reported: dict[StreamId, SyncFigures] = {}
+        settings = read.connection.follow
+        self._turns = Turns(list(read.streams), settings or Follow()) if read.follows else None
 
     def report_streams(self) -> Iterator[CompleteStream]:
-        """Read to the end; yield each stream when it is complete.
+        """Read to the end; yield each stream when it is complete, and in turns while its log is followed.
 
         Raises:
             EltError: see `run_read`; some streams may be complete before the error.
         """
-        with (
-            report_phases(self._read.current_progress, self._log_progress),
-            WATCH.get()(self._read),
-            connector_lines(self._log) as log_line,
-            contextlib.closing(run_read(self._read)) as events,
-        ):
-            for event in events:
-                self._report(event, log_line)
-                if isinstance(event, Acknowledged) and event.completes:
-                    reach(Failpoint.STREAM_COMPLETE)
-                    yield self._complete(self._read.streams[event.stream])
+        try:
+            with (
+                report_phases(self._read.current_progress, self._log_progress),
+                WATCH.get()(self._read),
+                connector_lines(self._log) as log_line,
+                contextlib.closing(run_read(self._read)) as events,
+            ):
+                for event in events:
+                    self._report(event, log_line)
+                    if isinstance(event, Acknowledged) and event.completes:
+                        plan = self._read.streams[event.stream]
+                        self._log_end(plan)
+                        yield self._complete(plan)
+                    elif isinstance(event, Settled) and self._turns is not None:
+                        yield from map(self._complete_turn, self._turns.take_due())
+                        for stream in self._turns.take_fragmented():
+                            self._combine_files(self._read.streams[stream])
+        except (KeyboardInterrupt, dg.DagsterExecutionInterruptedError):
+            if self._turns is not None:  # whole windows are committed: a run is stopped like this
+                yield from map(self._complete_turn, self._turns.take_changed())
+            raise
 
     def _report(self, event: SessionEvent, log_line: LogFunction) -> None:
         self._lag.observe(event)
@@ -269,7 +296,11 @@ class ReportedRead:
                 len(self._measures) > MAX_MEASURES
             ):  # the names are the source's; events have the first ones
                 del self._measures[max(self._measures)]
-        elif isinstance(event, Acknowledged) and not event.completes:
+        elif (
+            isinstance(event, Acknowledged)
+            and not event.completes
+            and (self._turns is None or self._turns.note(event))
+        ):
             self._observe(self._read.streams[event.stream], event)
 
     def _observe(self, plan: StreamPlan, event: Acknowledged) -> None:
@@ -285,19 +316,35 @@ class ReportedRead:
         self._log_event(dg.AssetObservation(key, metadata=metadata, partition=plan.partition))
         reach(Failpoint.STATE_OBSERVED)
 
+    def _complete_turn(self, stream: StreamId) -> CompleteStream:
+        """Return the present result of a stream whose log is followed on."""
+        plan = self._read.streams[stream]
+        for loss in describe_losses(self._count(plan)):
+            self._log.warning(f"{self._read.prefix(stream)}{loss}", extra=IN_RESULT)
+        return self._complete(plan)
+
+    def _combine_files(self, plan: StreamPlan) -> None:
+        """Combine the small files of a stream's tables, between two of its commits."""
+        tables = plan.asset.tables(self._lake.location)
+        columns = cluster_columns(plan.asset.settings, plan.asset.make_stored_stream())
+        fewer = combine_small_files(self._spark.get(), tables, columns)
+        self._log.debug(f"{self._read.prefix(plan.id)}{fewer} fewer files")
+
     def _complete(self, plan: StreamPlan) -> CompleteStream:
+        """Return a stream with the metadata of its event, whose figures are those since its last event."""
+        reach(Failpoint.STREAM_COMPLETE)
         read, table = self._read, plan.tables.main
         metadata = {
             **commit_metadata(table),
             **self._figures(plan),
             **(self._table_metadata(plan) if read.stores_rows else {}),
-            **source_metadata(read.progress(plan.id)),
+            **self._source_metadata(plan),
             **schema_metadata(read.schema_changes(plan.id)),
             **measures_metadata(self._measures),
             **lag_metadata(self._lag.of(plan.id)),
             **self._publication_metadata(plan),
         }
-        self._log_end(plan)
+        self._reported[plan.id] = read.figures(plan.id)
         key = dg.AssetKey(list(plan.asset.levels))
         events = TableEvents(self._instance, key, table, plan.partition)
         summary = summary_metadata(events, metadata)
@@ -306,9 +353,21 @@ class ReportedRead:
         )
         return CompleteStream(plan, {**summary, **metadata, **days})
 
+    def _source_metadata(self, plan: StreamPlan) -> dict[str, Any]:
+        """Return what the source has said of a stream, when it has ended: of all of it, or nothing."""
+        progress = self._read.progress(plan.id)
+        if self._turns is None:
+            return source_metadata(progress)
+        return source_metadata(replace(progress, counted=None)) if self._read.source_ended else {}
+
+    def _count(self, plan: StreamPlan) -> SyncFigures:
+        """Return the figures of a stream since its last event of this read."""
+        figures, reported = self._read.figures(plan.id), self._reported.get(plan.id)
+        return figures if reported is None else figures - reported
+
     def _figures(self, plan: StreamPlan) -> dict[str, Any]:
         policy = {POLICY: plan.stream.destination_sync_mode}
-        return {**figures_metadata(self._read.figures(plan.id)), **policy}
+        return {**figures_metadata(self._count(plan)), **policy}
 
     def _table_metadata(self, plan: StreamPlan) -> Mapping[str, Any]:
         table, partition = plan.tables.main, plan.partition
@@ -339,7 +398,7 @@ class ReportedRead:
         self._log.info(text if partition is None else f"partition {partition}: {text}")
 
     def _log_end(self, plan: StreamPlan) -> None:
-        figures, prefix = self._read.figures(plan.id), self._read.prefix(plan.id)
+        figures, prefix = self._count(plan), self._read.prefix(plan.id)
         text = f"{prefix}done in {figures.seconds:,.0f} s: {figures.read:,} records read"
         counts = {
             "filtered out": figures.filtered,

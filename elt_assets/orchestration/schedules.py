@@ -25,6 +25,7 @@ from elt_assets.connection.connection import can_refresh
 from elt_assets.connection.partitions import MultiPartitions, TimePartitions
 from elt_assets.errors import ConfigError, Problems
 from elt_assets.orchestration import partitions
+from elt_assets.orchestration.continuous import is_in_progress
 from elt_assets.orchestration.streams import (
     StreamAsset,
     connection_name,
@@ -277,8 +278,15 @@ def _make_schedule(cron: _Cron, requests: _Requests) -> dg.ScheduleDefinition | 
     """
     assets = [asset for asset in cron.targets if asset.controls.enabled]
 
-    def make_requests(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunRequest]:
-        yield from requests(assets, context)
+    follows = requests is _request_syncs and assets and assets[0].connection.follow is not None
+
+    def make_requests(
+        context: dg.ScheduleEvaluationContext,
+    ) -> Iterator[dg.RunRequest | dg.SkipReason]:
+        if follows and is_in_progress(context.instance, assets):
+            yield dg.SkipReason("the log is followed already: a run is in progress")
+        else:
+            yield from requests(assets, context)
 
     try:
         schedule = dg.ScheduleDefinition(

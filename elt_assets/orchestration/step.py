@@ -5,8 +5,9 @@
 There is one way to run a sync. The op plans a read, just before it starts (`planning`); the IO manager runs
 the plan and commits the streams (`SparkIOManager.land`); each committed stream is reported (`ReadReporter`):
 at once if several are read together, else when the read has ended without an error. A step has one read of a
-whole stream, one for each partition of a stream, or one of several streams (`read_together`). The outputs of
-the op have no values: the tables already have the rows.
+whole stream, one for each partition of a stream, or one of several streams (`read_together`); if it follows a
+log (`continuous`), each stream is reported again and again, and another read begins if one ends before its
+time. The outputs of the op have no values: the tables already have the rows.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from elt_assets.errors import ConfigError, EltError, TransientError, error_class
 from elt_assets.lake.write.companions import StreamTables
 from elt_assets.machine_faults import translated
 from elt_assets.orchestration import checks
+from elt_assets.orchestration.continuous import follow_run
 from elt_assets.orchestration.io_manager import SparkIOManager
 from elt_assets.orchestration.metadata import RECORDS_READ
 from elt_assets.orchestration.planning import ReadPlanner, SyncConfig, validate
@@ -42,6 +44,7 @@ from elt_assets.orchestration.resources import LakeResource, spark_provider
 from elt_assets.orchestration.source_partitions import MissingPartition, PartitionContexts
 from elt_assets.orchestration.streams import StreamAsset
 from elt_assets.orchestration.table_events import TableEvents, name_lake
+from elt_assets.protocol.messages import FollowRequest
 
 StepEvent = dg.MaterializeResult[None] | dg.AssetCheckResult
 
@@ -167,16 +170,28 @@ class SyncStep:
         if any(asset.partitions is not None for asset in assets):
             self._read_partitions(*assets)
             return
+        connection = assets[0].connection
+        if not self._config.follows(connection):
+            self._read_once(assets)
+            return
+        followed = follow_run(connection, self._context)
+        self._read_once(assets, followed.begin_read())
+        while followed.await_read():
+            self._read_once(assets, followed.begin_read())
+
+    def _read_once(
+        self, assets: Sequence[StreamAsset], follow: FollowRequest | None = None
+    ) -> None:
+        """Read streams in one process. A stream that follows a log is complete several times."""
         by_id = {asset.stream.id: asset for asset in assets}
         with connector_lines(self._context.log) as on_log:
-            read = self._planner.plan(assets, on_log)
+            read = self._planner.plan(assets, on_log, follow=follow)
             streams = self._io_manager.land(self._context, read)
             # A stream that is read alone is complete only if its source ends without an error.
             for complete in streams if read.rules.shares_state else list(streams):
                 asset = by_id[complete.plan.id]
                 reporter = ReadReporter(asset, self._source, self._context)
-                self._results[asset.key] = StreamResult(asset, reporter)
-                self._results[asset.key].add(complete)
+                self._results.setdefault(asset.key, StreamResult(asset, reporter)).add(complete)
 
     def _read_partitions(self, asset: StreamAsset) -> None:
         """Read the partitions of a stream one after the other.

@@ -40,7 +40,7 @@ from elt_assets.pipeline.read import ClosableSink, MessageReader, Messages, Read
 from elt_assets.pipeline.stream_plan import StreamPlan
 from elt_assets.pipeline.undeclared import make_check, request_fields
 from elt_assets.protocol.catalog import ConfiguredCatalog, ConfiguredStream, StreamId
-from elt_assets.protocol.messages import SLICES, State
+from elt_assets.protocol.messages import FOLLOW, SLICES, FollowRequest, State
 from elt_assets.protocol.singer_catalog import remove_entries
 from elt_assets.runner.connector import Connector
 from elt_assets.runner.connector_log import LogFunction
@@ -79,6 +79,7 @@ class ConnectionRead(Read):
         plans: the streams.
         states: starting states, given to the source.
         shares_state: whether the streams may share a state.
+        follow: how long the source follows its log; None if it reads up to the present end.
     """
 
     stores_rows: ClassVar[bool] = True
@@ -92,7 +93,9 @@ class ConnectionRead(Read):
         resources: RunResources,
         *,
         shares_state: bool = False,
+        follow: FollowRequest | None = None,
     ):
+        self.follows = follow is not None
         self.connection = connection = plans[0].asset.connection
         self.connector = connector
         self.streams = {plan.id: plan for plan in plans}
@@ -113,7 +116,7 @@ class ConnectionRead(Read):
         super().__init__(
             ConfiguredCatalog(
                 streams=[
-                    _request_slices(self.make_request(plan), slices=plan.id in sliced)
+                    _complete_request(self.make_request(plan), follow, slices=plan.id in sliced)
                     for plan in plans
                 ]
             ),
@@ -130,6 +133,7 @@ class ConnectionRead(Read):
                 is_only_stream=len(connection.streams) == 1,
                 own_states=own if len(own) < len(states) else (),
                 sliced=sliced,
+                follows=self.follows,
             ),
         )
         self.subject = Subject(connection.name, self.location, resources.run_id)
@@ -314,11 +318,16 @@ class ConnectionRead(Read):
         return Phase.COMMITTING if self.reader.work.is_committing else Phase.WRITING
 
 
-def _request_slices(stream: ConfiguredStream, *, slices: bool) -> ConfiguredStream:
+def _complete_request(
+    stream: ConfiguredStream, follow: FollowRequest | None, *, slices: bool
+) -> ConfiguredStream:
     """Return a requested stream; of which slices are requested, if tasks may read them."""
-    if slices:
+    asked = {SLICES: Raw(b"true")} if slices else {}
+    if follow is not None:
+        asked[FOLLOW] = Raw(follow.to_json())
+    if asked:
         stream = copy.copy(stream)
-        stream.extra = {**stream.extra, SLICES: Raw(b"true")}
+        stream.extra = {**stream.extra, **asked}
     return stream
 
 
@@ -401,12 +410,16 @@ def plan_read(
 
 
 def plan_shared_read(
-    plans: Sequence[StreamPlan], resources: RunResources, start: Mapping[str, Any] | None
+    plans: Sequence[StreamPlan],
+    resources: RunResources,
+    start: Mapping[str, Any] | None,
+    follow: FollowRequest | None = None,
 ) -> ConnectionRead:
     """Plan one read of several streams of a connection, from a state that covers all of them.
 
     Args:
         start: starting state; ignored if all streams continue an earlier attempt.
+        follow: as for `ConnectionRead`.
 
     Raises:
         ConfigError: the given state is not one that streams share.
@@ -420,7 +433,7 @@ def plan_shared_read(
         )
     else:
         states = [shared_start.as_shared(start)]
-    return _plan(plans, states, resources, shares_state=True)
+    return _plan(plans, states, resources, shares_state=True, follow=follow)
 
 
 def _plan(
@@ -428,14 +441,11 @@ def _plan(
     states: Sequence[State],
     resources: RunResources,
     config: Mapping[str, Any] | None = None,
-    *,
-    shares_state: bool = False,
+    **options: Any,
 ) -> ConnectionRead:
     connection, folder = plans[0].asset.connection, resources.staging.folder
     connector = make_source(connection, folder, config, on_log=resources.log)
     destination = make_destination(connection, folder, on_log=resources.log)
     if destination is None:
-        return ConnectionRead(plans, states, connector, resources, shares_state=shares_state)
-    return DestinationRead(
-        destination, plans, states, connector, resources, shares_state=shares_state
-    )
+        return ConnectionRead(plans, states, connector, resources, **options)
+    return DestinationRead(destination, plans, states, connector, resources, **options)

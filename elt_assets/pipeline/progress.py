@@ -15,7 +15,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from elt_assets.lake.worker.blocks import OTHER_CHANGES, parse_name
 from elt_assets.lake.worker.job import OTHERS
@@ -66,6 +67,17 @@ class SyncFigures:
         self.unchanged += commit.unchanged
         for name, counts in _add_counts(self, commit).items():
             setattr(self, name, counts)
+
+    def __sub__(self, before: SyncFigures) -> SyncFigures:
+        """Return the figures since a moment of the same sync."""
+        counts: dict[str, Any] = {
+            count.name: getattr(self, count.name) - getattr(before, count.name)
+            for count in fields(self)
+            if count.name not in _OTHERS
+        }
+        for name in _OTHERS:
+            counts[name] = dict(Counter(getattr(self, name)) - Counter(getattr(before, name)))
+        return SyncFigures(**counts)
 
     def __add__(self, other: SyncFigures) -> SyncFigures:
         """Return the figures of two syncs of the stream together."""

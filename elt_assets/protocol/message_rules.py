@@ -142,15 +142,18 @@ def refuse_barrier(sender: str = "the connector") -> SystemFailure:
     )
 
 
-def refuse_unasked(message: Message, sender: str) -> None:
+def refuse_unasked(message: Message, sender: str, *, may_wait: bool) -> None:
     """Refuse a message about slices of a process that was not asked for slices.
+
+    Args:
+        may_wait: whether it was asked to wait for its reader, as a source that follows a log is.
 
     Raises:
         SystemFailure: the message is one.
     """
     if message.slice is not None:
         raise refuse_slice(message.slice, "which was not asked for slices", sender)
-    if message.barrier is not None:
+    if message.barrier is not None and not may_wait:
         raise refuse_barrier(sender)
 
 

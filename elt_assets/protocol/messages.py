@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Raw
@@ -403,6 +403,19 @@ class Barrier(Wire):
 
 SLICES = "slices"
 """The property of a configured stream by which a connector's reader says that it has tasks for slices."""
+FOLLOW = "follow"
+"""The property of a configured stream by which a source is asked to follow its log: a `FollowRequest`."""
+
+
+class FollowRequest(Wire):
+    """A request to go on reading a log when its end is reached, instead of ending there.
+
+    The source looks again every so often, and sends a BARRIER after each look, also if nothing has changed:
+    its reader then commits what came before, and knows that the source is alive.
+    """
+
+    seconds: float  # how long the source follows
+    every: Annotated[float, msgspec.Meta(gt=0)]  # seconds between the starts of two looks
 
 
 CHANGES_COLUMN = "_elt_changes"

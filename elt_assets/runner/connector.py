@@ -27,6 +27,7 @@ from elt_assets.protocol.message_rules import (
     refuse_unasked,
 )
 from elt_assets.protocol.messages import (
+    FOLLOW,
     SLICES,
     SLICES_FOLDER,
     Comparison,
@@ -196,7 +197,8 @@ class Connector:
         decoder = decode_lossless if whole else decode_runs if runs else decode_fast
         files = self._read_files(catalog, states)
         asks_for_slices = any(SLICES in stream.extra for stream in catalog.streams)
-        releases = Releases() if asks_for_slices else None
+        follows = any(FOLLOW in stream.extra for stream in catalog.streams)
+        releases = Releases() if asks_for_slices or follows else None
         stdin = {} if releases is None else {"lines": releases, "stop": releases.end}
         messages = self._messages(
             "read",
@@ -204,6 +206,7 @@ class Connector:
             withhold=withhold,
             decoder=decoder,
             takes_slices=asks_for_slices,
+            may_wait=follows,
             **stdin,
         )
         with contextlib.closing(messages):
@@ -464,6 +467,7 @@ class Connector:
         withhold: bool = False,
         decoder: Decoder = decode_fast,
         takes_slices: bool = False,
+        may_wait: bool = False,
         **stdin: Any,
     ) -> Generator[Received, None, None]:
         error: ErrorTrace | None = None
@@ -482,7 +486,7 @@ class Connector:
                         yield message
                         continue
                     if not takes_slices:
-                        refuse_unasked(message, self._process_name(verb))
+                        refuse_unasked(message, self._process_name(verb), may_wait=may_wait)
                     error = root_error(error, message.reported_error)
                     if message.control is not None and "config" in files:
                         message = self._apply_control(message.control, files["config"])

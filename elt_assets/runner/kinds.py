@@ -54,6 +54,7 @@ class Program(SourceKind):
     value_type = COMMAND_LINE
     examples = (("command: [source-x, --flag]", "any program that speaks the Airbyte Protocol"),)
     is_destination = True
+    follows = True
 
     def command(self, spec: ConnectorSpec) -> list[str]:
         return list(spec.value)
@@ -204,6 +205,7 @@ class BuiltIn(SourceKind):
     examples = (("connector: faker", "a built-in connector, or one of an installed package"),)
     label = "python"
     reports_new_data = True
+    follows = True
     releases = True
 
     def command(self, spec: ConnectorSpec) -> list[str]:

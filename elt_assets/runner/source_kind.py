@@ -97,6 +97,8 @@ class SourceKind(ABC):
     """Whether the program speaks Singer: it may also change the schema of a stream during a read."""
     reports_new_data: ClassVar[bool] = False
     """Whether the connector can be probed for new data."""
+    follows: ClassVar[bool] = False
+    """Whether the connector may know a request to follow its log."""
     releases: ClassVar[bool] = False
     """Whether the connector can give up what it keeps on its server."""
     lists_partitions: ClassVar[bool] = True

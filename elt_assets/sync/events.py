@@ -138,7 +138,12 @@ class Estimated:
         return f"the source estimates {', '.join(amounts)}{scope}"
 
 
-SessionEvent = Acknowledged | SharedAcknowledged | Logged | Measured | Estimated
+@dataclass(frozen=True)
+class Settled:
+    """An event: the source waits, and what a state covers of all that it has sent is durable."""
+
+
+SessionEvent = Acknowledged | SharedAcknowledged | Logged | Measured | Estimated | Settled
 
 
 QUIET = "the source sent no message about it"

@@ -44,7 +44,7 @@ from elt_assets.protocol.messages import (
     StreamGeneration,
 )
 from elt_assets.sync.committer import Committer, OpenSink
-from elt_assets.sync.events import Logged, SessionEvent, Sink, StreamProgress
+from elt_assets.sync.events import Logged, SessionEvent, Settled, Sink, StreamProgress
 from elt_assets.sync.read_status import ReadStatus
 from elt_assets.sync.segments import OpenFiles
 from elt_assets.sync.shared_state import (
@@ -233,9 +233,11 @@ class Session:
         elif message.slice is not None:
             self._add_slice(message.slice)
         elif message.barrier is not None:
-            if not self._rules.sliced:
+            if not (self._rules.sliced or self._rules.follows):
                 raise refuse_barrier()
             yield from self._settle()
+            if self._rules.follows:
+                yield Settled()
         yield from self._status.note(message)
         yield from self._committer.take_events()
 

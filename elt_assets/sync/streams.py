@@ -36,6 +36,7 @@ class StreamRules:
     # the places of the documents of the streams that have some
     documents: Mapping[StreamId, Documents] = field(default_factory=dict)
     sliced: Collection[StreamId] = ()  # the streams whose slices were requested
+    follows: bool = False  # whether the source was asked to follow its log
 
 
 @dataclass(eq=False)

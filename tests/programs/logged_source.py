@@ -295,6 +295,12 @@ class FileReader(LogReader[TableState]):
         position = max(table.position, self._end)
         return replace(table, position=position, number=self._rows.numbers[stream])
 
+    def is_current(self) -> bool:
+        return all(
+            SqliteTable(self._config, stream.name).types == stream.types
+            for stream in self._scope.streams.values()
+        )
+
     def release(self, log: LogState[TableState], files: ChangeFiles) -> None:
         is_whole = self._scope.is_acknowledged and log.is_within(files.keys)
         if self._config.get("forgets") and is_whole:

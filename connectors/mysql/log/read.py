@@ -28,6 +28,7 @@ from connectors.mysql.log.state import BinlogState, TableState, describe_log, lo
 from connectors.mysql.log.windows import WindowReader
 from connectors.mysql.session import Session, open_session
 from connectors.mysql.stream import LogStream
+from connectors.mysql.tables import list_tables
 from connectors.sdk import Slice
 from connectors.sdk.groups import GroupState
 from connectors.sdk.slice_files import SliceFiles, find_slice_folder
@@ -144,6 +145,20 @@ class BinlogReader(LogReader[TableState]):
 
     def move(self, stream: StreamId, table: TableState) -> TableState:
         return self._windows.move(stream, table)
+
+    def is_current(self) -> bool:
+        tables = {stream.id: stream.table for stream in self._scope.streams.values()}
+        names = sorted({stream.name for stream in tables})
+        with open_session(self._config, "the tables cannot be looked at") as session:
+            present = {
+                StreamId(table.name, table.database): table
+                for table in list_tables(session, self._config, names)
+            }
+        return all(
+            name in present
+            and (present[name].columns, present[name].indexes) == (table.columns, table.indexes)
+            for name, table in tables.items()
+        )
 
 
 def _make_snapshot(table: TableState, parts: Iterable[Part]) -> Snapshot[TableState]:

@@ -74,12 +74,16 @@ class SlotReader(LogReader[TableState]):
     def load(self, state: GroupState | None) -> SlotState:
         log = self._load_log(state)
         # What the tables are is read before the end of the log is looked for.
+        self._present = self._read_present()
+        return log
+
+    def _read_present(self) -> dict[int, CatalogTable]:
+        """Return what the tables are now, by their numbers."""
         relations = [stream.table.relation for stream in self._scope.streams.values()]
         with open_session(self._config, "the form of the tables is looked at") as session:
             check_publication(session, self._config, relations)
             version = read_version(session)
-            self._present = read_tables(session, relations, self._publication, version)
-        return log
+            return read_tables(session, relations, self._publication, version)
 
     def _load_log(self, state: GroupState | None) -> SlotState:
         """Return the state to go on from, of the slot."""
@@ -224,6 +228,10 @@ class SlotReader(LogReader[TableState]):
     def release(self, log: SlotState, files: ChangeFiles) -> None:
         if self._releases and self._has_all(log, files.keys):
             advance_slot(self._config, self._name, self._end)
+            self._slot = replace(self._slot, confirmed=self._end)
+
+    def is_current(self) -> bool:
+        return self._read_present() == self._present
 
     def finish(self, log: SlotState, stream: StreamId) -> TableItems[TableState]:
         table, rewritten = log.tables[stream], self._rewritten.get(stream)

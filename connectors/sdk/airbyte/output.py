@@ -213,6 +213,7 @@ class AirbyteStreamOutput(StreamOutput):
     def __init__(self, output: SourceOutput, configured: ConfiguredStream):
         self._output = output
         self.takes_slices = bytes(configured.extra.get(wire.SLICES, b"")) == b"true"
+        self.answers_barriers = self.takes_slices or wire.FOLLOW in configured.extra
         self._takes_documents = configured.has_documents
         self._stream = configured.id.descriptor
         self._head = record_head(self._stream)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import click
+from pydantic import ValidationError
 
 from elt_assets.cli.assets import select_streams
 from elt_assets.cli.live import LiveProgress
@@ -22,6 +24,7 @@ from elt_assets.cli.output import (
 )
 from elt_assets.cli.sync_report import SyncReport
 from elt_assets.connection import find_place
+from elt_assets.connection.automation import Follow
 from elt_assets.errors import ConfigError
 from elt_assets.orchestration.component import ConnectionComponent
 from elt_assets.orchestration.materialize import SyncResult, materialize
@@ -35,6 +38,7 @@ from elt_assets.orchestration.resources import open_instance
     "elt sync shop users orders",
     "elt sync weather readings --partition 2026-01-05",
     "elt sync shop users --refresh truncate",
+    "elt sync shop --follow --for 8h",
 )
 @connection_argument()
 @click.argument("streams", nargs=-1, metavar="[STREAM]...")
@@ -43,6 +47,22 @@ from elt_assets.orchestration.resources import open_instance
     "--refresh",
     type=click.Choice([Refresh.retain.name, Refresh.truncate.name]),
     help="Read everything again; `truncate` replaces the rows of the table at the end, `retain` keeps them.",
+)
+@click.option(
+    "--follow",
+    is_flag=True,
+    help="Follow the log of the source: commit what changes, again and again, until the time is over.",
+)
+@click.option(
+    "--for",
+    "duration",
+    metavar="TIME",
+    help="With --follow: how long, such as 30m or 8h; default: as the connection says, or 55m.",
+)
+@click.option(
+    "--every",
+    metavar="TIME",
+    help="With --follow: time between two looks at the log; default: as the connection says, or 5s.",
 )
 @click.option(
     "--allow-failed-checks",
@@ -55,6 +75,9 @@ def command(
     streams: Sequence[str],
     partition: str | None,
     refresh: str | None,
+    follow: bool,
+    duration: str | None,
+    every: str | None,
     allow_failed_checks: bool,
 ) -> int:
     """Sync all streams of a connection, or the named ones.
@@ -64,7 +87,19 @@ def command(
     exit code is 1 or 2 if a stream failed; the other streams are still synced. It is 3 if the sync is
     complete, and a check of severity ERROR failed.
     """
+    times = {"for": duration, "every": every}
     component = ConnectionComponent.load_at(find_place(connection))
+    if follow:
+        _refuse_with_follow({"--partition": partition, "--refresh": refresh})
+        component.follow = _make_follow(component.follow, times)
+    elif any(times.values()):
+        raise ConfigError(
+            "--for and --every say how a log is followed",
+            guidance="add --follow, or leave them out",
+        )
+    config: dict[str, Any] = {} if refresh is None else {"refresh": refresh}
+    if component.follow is not None and refresh is None:
+        config["follow"] = follow
     selected = select_streams(connection, component.stream_assets(), streams)
     with open_instance() as instance, LiveProgress(is_enabled=out.shows_progress) as live:
         result = materialize(
@@ -72,7 +107,7 @@ def command(
             list(selected.values()),
             instance,
             partition=partition,
-            refresh=Refresh[refresh or Refresh.none.name],
+            config=config,
             log=lambda level, text: _log(level, text, out, live),
             watch=live.watch,
             shows_details=out.is_verbose,
@@ -81,6 +116,40 @@ def command(
     report.print(out)
     out.document(report.document())
     return _exit_code(result, allow_failed_checks=allow_failed_checks)
+
+
+def _refuse_with_follow(options: Mapping[str, object]) -> None:
+    """Refuse options that do not go with --follow.
+
+    Raises:
+        ConfigError: one is set.
+    """
+    for name, value in options.items():
+        if value is not None:
+            raise ConfigError(
+                f"--follow and {name} cannot be combined",
+                guidance=f"run `elt sync` with {name} first, and then with --follow",
+            )
+
+
+def _make_follow(configured: Follow | None, times: Mapping[str, str | None]) -> Follow:
+    """Return how the log is followed: as the connection says, but for the times that are given.
+
+    Raises:
+        ConfigError: one is not valid.
+    """
+    before = {} if configured is None else configured.model_dump(by_alias=True)
+    try:
+        return Follow.model_validate({**before, **{k: v for k, v in times.items() if v}})
+    except ValidationError as error:
+        reasons = (
+            f"--{part['loc'][0]}: {part['msg']}" if part["loc"] else part["msg"]
+            for part in error.errors()
+        )
+        raise ConfigError(
+            f"the log cannot be followed like this: {'; '.join(reasons)}",
+            guidance="write for example: --for 30m --every 5s",
+        ) from None
 
 
 def _log(level: int, text: str, out: Output, live: LiveProgress) -> None:

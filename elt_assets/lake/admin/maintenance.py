@@ -366,10 +366,7 @@ def maintain(
         ConfigError: another engine gave a table a rule that this project does not keep.
     """
     maintained, refreshed = [], tables.main.dead_letter_files_of_refreshes()
-    for kind, table in ((None, tables.main), *tables.companions.items()):
-        if not table.exists or (kind is not None and tables.is_ahead(kind)):
-            continue
-        table.refuse_unwritable()
+    for kind, table in _list_maintained(tables):
         before, expired = len(table.files), 0
         if kind == DEAD_LETTER and dead_letter_age is not None:
             expired = expire(spark, table, dead_letter_age, leave=refreshed)
@@ -387,6 +384,32 @@ def maintain(
         documents = remove_unnamed_documents(tables, retention)
         maintained[0] = replace(maintained[0], documents=documents)
     return maintained
+
+
+def _list_maintained(tables: StreamTables) -> Iterator[tuple[str | None, Table]]:
+    """Yield the tables of a stream that may be maintained, with their kinds; see `maintain`."""
+    for kind, table in ((None, tables.main), *tables.companions.items()):
+        if table.exists and (kind is None or not tables.is_ahead(kind)):
+            table.refuse_unwritable()
+            yield kind, table
+
+
+def combine_small_files(
+    spark: SparkSession, tables: StreamTables, cluster_by: Sequence[ColumnPath] = ()
+) -> int:
+    """Compact a stream's table and its companions, which a sync goes on writing.
+
+    Args:
+        cluster_by: as for `maintain`.
+
+    Returns:
+        the decrease in the number of files.
+    """
+    refreshed, fewer = tables.main.dead_letter_files_of_refreshes(), 0
+    for kind, table in _list_maintained(tables):
+        order = cluster_by if kind is None else ()
+        fewer += compact(spark, table, leave={*refreshed, *list_sorted(table, order)})
+    return fewer
 
 
 def expire(

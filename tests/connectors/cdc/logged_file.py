@@ -34,7 +34,7 @@ class LoggedFile:
 
     def __init__(self, path: Path, tables: str = TABLES):
         self.path = path
-        self.connection = sqlite3.connect(path, isolation_level=None)
+        self.connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self.connection.execute("PRAGMA synchronous = OFF")
         self.connection.create_function("now_us", 0, lambda: time.time_ns() // 1_000)
         self.connection.executescript(_LOG)

@@ -85,8 +85,8 @@ class ScriptedReader(LogReader[TableState]):
         self.calls.append("release")
 
 
-def read(reader: ScriptedReader, *, mode: str = "append_dedup") -> Iterator[Any]:
-    """Yield the items of a read of both tables; the call of each is in `reader.calls`."""
+def make_members(mode: str) -> dict[StreamId, ConfiguredStream]:
+    """Return both tables as they are configured."""
     members = {}
     for stream in (A, B):
         described = {
@@ -97,6 +97,12 @@ def read(reader: ScriptedReader, *, mode: str = "append_dedup") -> Iterator[Any]
         modes = {"sync_mode": "incremental", "destination_sync_mode": mode, "primary_key": [["id"]]}
         text = msgspec.json.encode({"stream": described, "cursor_field": [CURSOR], **modes})
         members[stream] = ConfiguredStream.from_json(text)
+    return members
+
+
+def read(reader: ScriptedReader, *, mode: str = "append_dedup") -> Iterator[Any]:
+    """Yield the items of a read of both tables; the call of each is in `reader.calls`."""
+    members = make_members(mode)
     scope = ReadScope[Any]({}, members, is_acknowledged=True)
     for item in read_log(reader, scope, CURSOR, None):
         reader.calls.append(type(item).__name__)
