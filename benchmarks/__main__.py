@@ -20,6 +20,7 @@ from benchmarks import (
     conform,
     erase,
     file_sources,
+    follow,
     ingest,
     loading,
     log,
@@ -64,6 +65,7 @@ SIZES = {
     "verified": 10_000_000,
     "changed": 1_000_000,
     "merged": 10_000_000,
+    "followed": 300,
     "published": 1_000_000,
     "publications": 1_000,
     "soaked": 100_000_000,
@@ -87,6 +89,7 @@ QUICK = {
     "verified": 50_000,
     "changed": 20_000,
     "merged": 50_000,
+    "followed": 30,
     "published": 50_000,
     "publications": 50,
     "soaked": 3_000_000,
@@ -94,7 +97,7 @@ QUICK = {
 NAMES = (
     *("ingest", "mixed", "parts", "start", "merge", "erase", "conform", "routing"),
     *("log", "log_scale", "sdk", "manifest", "slices", "sources"),
-    *("changes", "verify"),
+    *("changes", "follow", "verify"),
     *("file_sources", "source_memory", "loading", "overview", "publish"),
 )
 ON_REQUEST = ("soak",)
@@ -127,6 +130,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--verified", type=int, help="rows of a table that is compared")
     parser.add_argument("--changed", type=int, help="changes of a log that are read")
     parser.add_argument("--merged", type=int, help="rows of the table that changes are merged into")
+    parser.add_argument("--followed", type=int, help="seconds for which a log is followed")
     parser.add_argument("--published", type=int, help="records of a sync with publication")
     parser.add_argument("--publications", type=int, help="of one table, for what they leave")
     parser.add_argument(
@@ -163,6 +167,7 @@ def wanted(args: argparse.Namespace, work: Path) -> Mapping[str, Part]:
         "file_sources": partial(file_sources.run, work, args.tabled),
         "source_memory": partial(source_memory.run, work, args.tabled),
         "changes": partial(changes.run, work, args.changed, args.merged),
+        "follow": partial(follow.run, work, args.followed),
         "verify": partial(verify.run, work, args.verified),
         "loading": partial(loading.run, work),
         "overview": partial(overview.run, work),

@@ -99,7 +99,7 @@ def run(work: Path, records: int) -> Report:
         left = _size(folder / "staging")
     if left or len(samples.times) < 8:
         raise CommandFailed(f"{left} bytes were left in staging, or the run was too short")
-    trends = [_trend(name, samples.times, values) for name, values in samples.series.items()]
+    trends = [make_trend(name, samples.times, values) for name, values in samples.series.items()]
     return _report(records, done, trends, samples.series)
 
 
@@ -124,7 +124,8 @@ def _size(folder: Path) -> int:
     return total
 
 
-def _trend(name: str, times: Sequence[float], values: Sequence[float]) -> Trend:
+def make_trend(name: str, times: Sequence[float], values: Sequence[float]) -> Trend:
+    """Return the trend of a series over the second half of its time."""
     half = len(times) // 2
     later, seen = times[half:-1], values[half:-1]  # the last sample may be of the end
     slope = statistics.linear_regression(later, seen).slope
