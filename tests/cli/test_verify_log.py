@@ -15,6 +15,7 @@ from tests.connectors.mysql.logs import run_logged
 from tests.support.elt import Elt
 from tests.support.postgres import Postgres, run_postgres
 from tests.support.project import Project
+from tests.support.runs import materialize
 
 pytestmark = [pytest.mark.external, pytest.mark.usefixtures("spark")]
 
@@ -126,6 +127,35 @@ def test_what_is_behind_the_log_is_not_decided_without_a_sync(
     (answer,) = elt.json("verify", "shop", "--no-sync", code=1)["streams"]
     assert (answer["undecided"], answer["keys"]) == (2, [])
     assert elt.json("verify", "shop")["streams"][0]["passed"]
+
+
+def test_after_a_lost_slot_only_the_ranges_that_differ_are_read(
+    shop: Project, server: Postgres, elt: Elt
+) -> None:
+    """The steps of docs/postgres.md, "After a lost slot"."""
+    elt("sync", "shop")
+    server.execute("SELECT pg_drop_replication_slot('shop')")
+    server.execute(
+        "UPDATE orders SET amount = 0 WHERE id = 5; DELETE FROM orders WHERE id = 2500;"
+        "INSERT INTO orders VALUES (9000, 'new', 1, 1)"
+    )
+    assert "the slot 'shop' is gone" in elt("sync", "shop", code=2)
+    server.execute("SELECT pg_create_logical_replication_slot('shop', 'pgoutput')")
+    place = server.execute("SELECT confirmed_flush_lsn FROM pg_replication_slots").strip()
+    server.execute("UPDATE orders SET amount = 1 WHERE id = 7")  # the new slot has it
+    key = "shop/public/orders"
+    state = elt.json("state", "show", key)["state"]
+    for table in state["global"]["stream_states"]:
+        table["stream_state"] |= {"lsn": place, "begin": ""}
+    result = materialize(shop, op="shop", state=state)
+    assert result.success
+    assert len(shop.rows("shop", "public", "orders")) == 3_000  # only the change was read
+    (answer,) = elt.json("verify", key, "--repair")["streams"]
+    assert (answer["missing"], answer["surplus"], answer["different"]) == (1, 1, 1)
+    assert (answer["ranges"], answer["ranges_listed"], answer["corrected"]) == (4, 2, 3)
+    assert elt.json("verify", key)["streams"][0]["passed"]
+    for name in ("orders", "orders_history"):
+        assert list_stored(shop, "public", name) == rows_of(server), name
 
 
 def test_rows_that_stay_after_their_delete_in_a_log(

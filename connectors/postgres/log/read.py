@@ -101,7 +101,8 @@ class SlotReader(LogReader[TableState]):
         if slot is None:
             raise ConfigError(
                 f"the slot {self._name!r} is gone: the changes since the last sync are lost",
-                guidance=RESET_ALL,
+                guidance=f"{RESET_ALL}; or see `After a lost slot` in docs/postgres.md, to read only what "
+                "differs",
             )
         require_same_log(log, server)
         self._behind = drop_behind(log, slot.confirmed)
