@@ -61,4 +61,4 @@ def test_all_readers_read_what_is_published(duck: DuckDb) -> None:
 @pytest.mark.parametrize("number", seeds_of_long_form())
 def test_all_readers_read_what_is_published_in_long_histories(number: int, duck: DuckDb) -> None:
     theme = list(THEMES)[number % len(THEMES)]
-    run_machine(theme, duck, bounded(2, 20, repeats=False), number)
+    run_machine(theme, duck, bounded(3, 20, repeats=False), number)
