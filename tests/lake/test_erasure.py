@@ -269,6 +269,29 @@ def test_an_unfinished_refresh_is_erased_and_resumed(lake: Lake) -> None:
     assert lake.dead_letter.records == 0
 
 
+def test_a_refresh_knows_its_rejected_records_after_an_erasure_that_was_interrupted(
+    lake: Lake,
+) -> None:
+    """So those from before the refresh go with its end."""
+    users = people()
+    users.stream.is_resumable = True
+    lake.sync(users, person(1, SECRET), person(None, "a@x"), value=1)
+    users.generation_id = users.minimum_generation_id = 2
+    writer = lake.writer(users)
+    writer.write(lake.stage(person(2, "b@x"), person("no", SECRET), person("no", "b@x")))
+    writer.commit(checkpoint(2))
+    writer.close()
+    for interrupted in (True, False):
+        erasure = open_erasure(lake, users)
+        selection = select(erasure, f"email = '{SECRET}'")
+        erasing = partial(erase_rows, erasure, selection)
+        killed_at(Failpoint.ROWS_ERASED, 1, erasing) if interrupted else erasing()
+    lake.sync(users, person(3, "c@x"), value=3)
+    assert lake.ids() == [2, 3]
+    assert "b@x" in str(rows(lake.spark, lake.dead_letter, "record"))
+    assert lake.dead_letter.records == 1
+
+
 def test_partition_values_go_too(lake: Lake) -> None:
     lake.partition_by = ["email"]
     users = people()

@@ -56,8 +56,9 @@ from elt_assets.lake.admin.erased_rows import (
     take_rows,
 )
 from elt_assets.lake.admin.maintenance import find_unnamed_documents, list_files
-from elt_assets.lake.delta.commit_metadata import CommitMetadata
+from elt_assets.lake.delta.commit_metadata import ERASURE, CommitMetadata
 from elt_assets.lake.delta.log import FOLDER as LOG
+from elt_assets.lake.delta.log import file_changes
 from elt_assets.lake.delta.opening import find_retyped, is_table
 from elt_assets.lake.delta.outcome import NOTHING_PUBLISHED, Superseded
 from elt_assets.lake.delta.storage import (
@@ -249,7 +250,7 @@ class Erasure:
                 TakenOut(table, TableChange() if n else rejected.change, table.metadata, 0)
                 for n, table in enumerate(dead.writers)
             ]
-            self._rename_rejected(rejected)
+            self._rename_rejected(letter, rejected)
         reach(Failpoint.ROWS_TAKEN_OUT)
         return self._count()
 
@@ -316,14 +317,16 @@ class Erasure:
             rest += Counts(hidden=hidden, **{"rows" if part.kind is None else "history": rows})
         return rest
 
-    def _rename_rejected(self, rejected: RejectedRows) -> None:
+    def _rename_rejected(self, letter: Table, rejected: RejectedRows) -> None:
         """Name the new files of rejected records in the unfinished refreshes that have the former ones."""
         part = self._parts[0]
         for number, taken in enumerate(part.built):
             refresh = taken.metadata.refresh
-            if refresh is not None and rejected.replaced:
+            if refresh is not None and refresh.dead:
                 dead = tuple(
-                    new for file in refresh.dead for new in rejected.replaced.get(file.path, [file])
+                    new
+                    for file in _follow_rejected(letter, refresh.dead)
+                    for new in rejected.replaced.get(file.path, [file])
                 )
                 metadata = replace(taken.metadata, refresh=replace(refresh, dead=dead))
                 part.built[number] = replace(taken, metadata=metadata)
@@ -496,6 +499,25 @@ def _erase_rows(
         "the rows could not be erased: syncs of the stream committed first each time",
         guidance="run it again when no sync of the stream is running",
     )
+
+
+def _follow_rejected(letter: Table, files: Sequence[DataFile]) -> list[DataFile]:
+    """Return the files that have the rejected records of some files now.
+
+    An erasure that was interrupted after its commit to the dead letter has written them again, and no
+    refresh names the new ones yet.
+    """
+    present = {file.path: file for file in letter.files}
+    files_by_path = {file.path: file for file in files} | present
+    paths = {file.path for file in files}
+    if paths <= present.keys():
+        return list(files)
+    for entry in reversed(letter.commits_since(-1)):
+        if ERASURE in entry:
+            changes = file_changes(letter.storage, int(entry["version"]))
+            if paths & changes.removed.keys():
+                paths = (paths - changes.removed.keys()) | changes.added
+    return [files_by_path[path] for path in sorted(paths & files_by_path.keys())]
 
 
 def _publish(taken: TakenOut, erasure: str) -> None:
