@@ -29,6 +29,10 @@ class PostgresConfig(ServerConfig):
     slot: str | None = Field(
         None, title="Replication slot, for `incremental: log`", pattern=r"^[a-z0-9_]{1,63}$"
     )
+    failover_slot: bool = Field(
+        False,
+        title="Whether standbys synchronize the slot, so that a new primary has it (PostgreSQL 17)",
+    )
     publication: str | None = Field(
         None, title="Publication, for `incremental: log`", min_length=1, max_length=63
     )
@@ -51,6 +55,6 @@ class PostgresConfig(ServerConfig):
         needs = self.incremental == LOG
         if needs and not (self.slot and self.publication):
             raise ValueError("incremental: log needs `slot` and `publication`")
-        if not needs and (self.slot or self.publication):
-            raise ValueError("`slot` and `publication` are for incremental: log")
+        if not needs and (self.slot or self.publication or self.failover_slot):
+            raise ValueError("`slot`, `publication` and `failover_slot` are for incremental: log")
         return self

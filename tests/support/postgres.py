@@ -101,6 +101,29 @@ def run_standby(primary: Postgres) -> Iterator[Postgres]:
 
 
 @contextmanager
+def copy_standby(primary: Postgres, *settings: str) -> Iterator[Postgres]:
+    """Run a standby from a copy of the files of a primary, which stops for a moment: the program for a backup
+    is that of this machine, and knows no later server.
+
+    Args:
+        settings: those of the standby beside those of the primary, as `name=value`.
+    """
+    address = f"host=127.0.0.1 port={primary.port} user=elt dbname=postgres"
+    own = (*primary.settings, *settings, f"primary_conninfo={address}")
+    with _make_server(own) as server:
+        owner = find_owner(server.folder)
+        primary.stop()
+        for command in (
+            ["cp", "-a", str(primary.data), str(server.data)],
+            ["touch", str(server.data / "standby.signal")],
+        ):
+            subprocess.run(command, check=True, **owner)
+        primary.start()
+        server.start()
+        yield server
+
+
+@contextmanager
 def _make_server(settings: tuple[str, ...]) -> Iterator[Postgres]:
     # It refuses to run as root, and a test's own folder is closed to anybody else.
     folder = Path(tempfile.mkdtemp(prefix="elt-pg-"))

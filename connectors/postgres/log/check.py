@@ -10,7 +10,7 @@ from typing import Any
 from connectors.postgres.catalog import PARTITIONED, TABLE, Relation, Table
 from connectors.postgres.config import PostgresConfig
 from connectors.postgres.dialect import quote_name, quote_text
-from connectors.postgres.log.slot import find_slot
+from connectors.postgres.log.slot import FAILOVER_VERSION, find_slot
 from connectors.postgres.session import Session
 from elt_assets.errors import ConfigError, Problems
 
@@ -24,6 +24,7 @@ _SETTINGS = """
 SELECT pg_is_in_recovery() AS is_standby, current_setting('wal_level') AS level,
   current_setting('max_replication_slots')::int AS most,
   (SELECT count(*) FROM pg_catalog.pg_replication_slots)::int AS used,
+  current_setting('server_version_num')::int AS version,
   coalesce((SELECT rolreplication OR rolsuper FROM pg_catalog.pg_roles WHERE rolname = current_user), false)
     AS may_replicate
 """
@@ -122,7 +123,19 @@ def _check_server(settings: Mapping[str, Any], config: PostgresConfig) -> None:
 
 def _check_slot(session: Session, config: PostgresConfig, settings: Mapping[str, Any]) -> None:
     name = config.slot or ""
-    if find_slot(session, name) is None and settings["used"] >= settings["most"]:
+    if config.failover_slot and settings["version"] < FAILOVER_VERSION:
+        raise ConfigError(
+            "standbys of this server synchronize no slots: they do from version 17 on",
+            guidance="remove `failover_slot`, or upgrade the server",
+        )
+    slot = find_slot(session, name)
+    if slot is not None and config.failover_slot and not slot.fails_over:
+        raise ConfigError(
+            f"the slot {name!r} was not made for a failover: no standby synchronizes it",
+            guidance=f"in a replication connection (psql 'replication=database …'): ALTER_REPLICATION_SLOT "
+            f"{name} (FAILOVER); or remove `failover_slot`",
+        )
+    if slot is None and settings["used"] >= settings["most"]:
         raise ConfigError(
             f"the slot {name!r} cannot be created: all {settings['most']} slots are in use",
             guidance="drop one that nobody reads (SELECT slot_name, active FROM pg_replication_slots;), or: "

@@ -18,6 +18,7 @@ from connectors.postgres.check import read_version
 from connectors.postgres.config import PostgresConfig
 from connectors.postgres.log.changes import MessageWriter
 from connectors.postgres.log.check import check_publication
+from connectors.postgres.log.failover import follow, has_failed_over, read_commit
 from connectors.postgres.log.forms import CatalogTable, describe_rewritten, read_tables
 from connectors.postgres.log.slot import (
     Server,
@@ -64,7 +65,7 @@ class SlotReader(LogReader[TableState]):
         self._behind: dict[StreamId, ConfigError] = {}
         self._rewritten: dict[StreamId, list[str]] = {}
         self._truncated: set[StreamId] = set()
-        self._end, self._begin = 0, ""
+        self._end, self._begin, self._timeline = 0, "", 0
         # The window in which a column is shown that the catalog does not declare is cut before it, once.
         self._cuts = True
 
@@ -104,8 +105,13 @@ class SlotReader(LogReader[TableState]):
                 guidance=f"{RESET_ALL}; or see `After a lost slot` in docs/postgres.md, to read only what "
                 "differs",
             )
+        if log.shared["timeline"] != server.timeline:
+            self._timeline = server.timeline
+        if has_failed_over(log, server, slot):
+            begins = {begin for table in log.tables.values() if (begin := table.begin)}
+            self._behind = follow(log, server, slot, self._find_begins(slot.confirmed, begins))
         require_same_log(log, server)
-        self._behind = drop_behind(log, slot.confirmed)
+        self._behind |= drop_behind(log, slot.confirmed)
         self._require_transaction(log, slot.confirmed)
         lsn = min((table.lsn for table in log.tables.values()), default=0)
         if slot.confirmed < lsn and self._has_all(log, self._scope.members):
@@ -157,6 +163,17 @@ class SlotReader(LogReader[TableState]):
             guidance=f"changes may be lost: {RESET_ALL}",
         )
 
+    def _find_begins(self, confirmed: int, begins: Collection[str]) -> set[str]:
+        """Return those of some Begin messages that the slot gives, as hexadecimal digits."""
+        messages = {bytes.fromhex(begin) for begin in begins}
+        last = max((read_commit(begin) for begin in begins), default=0)
+        found_begins: set[str] = set()
+        if last >= confirmed:
+            for batch in peek(self._config, self._name, self._publication, last + 1):
+                common = messages & set(batch.column(0).to_pylist())
+                found_begins |= {message.hex() for message in common}
+        return found_begins
+
     def _has_all(self, log: SlotState, streams: Collection[StreamId]) -> bool:
         """Return whether no other table needs the log that the slot keeps."""
         return log.is_within(streams) and not self._keeps_slot
@@ -189,6 +206,7 @@ class SlotReader(LogReader[TableState]):
             self._scope.members[stream],
             present,
             is_new_slot=self._is_new_slot,
+            timeline=self._timeline,
         )
         yield from start.items(table, self._slot.confirmed)
 

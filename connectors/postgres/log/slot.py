@@ -31,9 +31,13 @@ SELECT plugin::text AS plugin, slot_type::text AS kind, coalesce(database::text,
   active_pid::int8 AS pid, coalesce(confirmed_flush_lsn::text, '') AS confirmed,
   coalesce(wal_status, '') AS status, safe_wal_size::int8 AS room,
   coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn), 0)::int8 AS retained,
-  database IS NOT DISTINCT FROM current_database() AS is_here
-FROM pg_catalog.pg_replication_slots WHERE slot_name = {name}
+  database IS NOT DISTINCT FROM current_database() AS is_here,
+  coalesce((to_jsonb(s) ->> 'failover')::bool, false) AS fails_over,
+  coalesce((to_jsonb(s) ->> 'synced')::bool, false) AS is_synced
+FROM pg_catalog.pg_replication_slots s WHERE slot_name = {name}
 """
+"""The last two are new in version 17."""
+FAILOVER_VERSION = 170000
 
 
 def parse_lsn(text: str) -> int:
@@ -69,6 +73,8 @@ class Slot:
         status: `reserved`, `extended`, `unreserved` or `lost`.
         room: bytes that may be written before it is lost; None if it is never.
         retained: bytes of the log that are kept for it.
+        fails_over: whether standbys synchronize it.
+        is_synced: whether the server has synchronized it as a standby; it stays so when that is promoted.
     """
 
     confirmed: int
@@ -76,6 +82,8 @@ class Slot:
     status: str
     room: int | None
     retained: int
+    fails_over: bool = False
+    is_synced: bool = False
 
     def measures(self) -> Iterator[Measure]:
         """Yield how much of the log the server keeps for it, and may write until it is lost, in bytes."""
@@ -126,7 +134,8 @@ def find_slot(session: Session, name: str) -> Slot | None:
             f"{RESET_ALL}",
         )
     return Slot(
-        parse_lsn(row["confirmed"]), row["pid"], row["status"], row["room"], row["retained"]
+        parse_lsn(row["confirmed"]),
+        *(row[name] for name in ("pid", "status", "room", "retained", "fails_over", "is_synced")),
     )
 
 
@@ -141,7 +150,9 @@ def create_slot(config: PostgresConfig, name: str) -> None:
     Raises:
         TransientError: one runs too long.
     """
-    create = f"pg_create_logical_replication_slot({quote_text(name)}, '{PLUGIN}')"
+    # The parameter for failover is new in version 17; `check` refuses `failover_slot` before.
+    more = ", failover => true" if config.failover_slot else ""
+    create = f"pg_create_logical_replication_slot({quote_text(name)}, '{PLUGIN}'{more})"
     try:
         with open_session(config, f"the slot {name!r} is created") as session:
             session.row(f"SELECT lsn::text AS lsn FROM {create}")

@@ -34,6 +34,7 @@ class TableStart:
     Args:
         present: what the table is now.
         is_new_slot: whether the slot was made by this read, after all open transactions had ended.
+        timeline: that of the state of a new table.
     """
 
     def __init__(
@@ -44,7 +45,9 @@ class TableStart:
         present: CatalogTable,
         *,
         is_new_slot: bool,
+        timeline: int = 0,
     ):
+        self._timeline = timeline
         self._config, self._stream, self._member = config, stream, member
         self._present, self._is_new_slot = present, is_new_slot
         self._oid = stream.table.relation.oid
@@ -68,11 +71,13 @@ class TableStart:
                 "changes are in no log, and they are not read"
             )
         if table is None:
-            new = TableState(confirmed, oid=self._oid)
+            new = TableState(confirmed, oid=self._oid, timeline=self._timeline)
             yield from self._read_all(self._select(new, None))
         elif not table.is_of(self._oid):
             yield Warn("the table was dropped and made again: it is read in full")
-            new = TableState(table.lsn, begin=table.begin, oid=self._oid)
+            new = replace(
+                TableState(table.lsn, begin=table.begin, oid=self._oid), timeline=table.timeline
+            )
             yield from self._read_all(self._select(new, None), is_of_another=True)
         else:
             yield from self._go_on(table)

@@ -61,6 +61,7 @@ class TableState(reader.TableState):
             position, time and number. Empty if none was read.
         oid: tells a table that was made again; 0 in states of former releases.
         form: of the table before the log was read up to the position; None in states of former releases.
+        timeline: that of the log up to the position; 0 for the one that all tables of the state had first.
     """
 
     lsn: int
@@ -68,6 +69,7 @@ class TableState(reader.TableState):
     begin: str = ""
     oid: int = 0
     form: TableForm | None = None
+    timeline: int = 0
 
     def to_json(self) -> dict[str, Any]:
         json: dict[str, Any] = {"lsn": format_lsn(self.lsn), "complete": self.is_complete}
@@ -77,6 +79,8 @@ class TableState(reader.TableState):
             json["begin"] = self.begin
         if self.oid:
             json["oid"] = self.oid
+        if self.timeline:
+            json["timeline"] = self.timeline
         if self.form is not None:
             json["form"] = self.form.to_json()
         if self.snapshots:
@@ -100,6 +104,7 @@ class TableState(reader.TableState):
             str(json.get("begin", "")),
             int(json.get("oid", 0)),
             TableForm.parse(json["form"]) if "form" in json else None,
+            int(json.get("timeline", 0)),
             progress=json.get("position"),
             is_complete=bool(json["complete"]),
         )
@@ -158,6 +163,11 @@ def _parse_log(shared: Json) -> Json:
     )
 
 
+def find_timeline(log: SlotState, table: TableState) -> int:
+    """Return the timeline of the log up to the position of a table."""
+    return table.timeline or int(log.shared["timeline"])
+
+
 def load_state(
     state_to_load: GroupState, slot: str, is_configured: Callable[[StreamId], bool]
 ) -> SlotState:
@@ -183,18 +193,20 @@ def require_same_log(log: SlotState, server: Server) -> None:
     Raises:
         ConfigError: changes are lost, or may be.
     """
-    identity, timeline = log.shared.get("system", ""), log.shared["timeline"]
+    identity = log.shared.get("system", "")
     if identity and server.identity and identity != server.identity:
         raise ConfigError(
             f"the state is of the server {identity}, and this one is {server.identity}",
             guidance=f"if the database has moved, {RESET_ALL}",
         )
     latest = max((table.lsn for table in log.tables.values()), default=0)
-    if timeline != server.timeline or server.lsn < latest:
+    timelines = {find_timeline(log, table) for table in log.tables.values()}
+    if timelines - {server.timeline} or server.lsn < latest:
+        timeline = ", ".join(map(str, sorted(timelines)))
         raise ConfigError(
             f"the log of the server is another one: it is at {format_lsn(server.lsn)} of the timeline "
             f"{server.timeline}, and the state at {format_lsn(latest)} of {timeline}; the server "
-            "was restored from a backup, or failed over",
+            "was restored from a backup, or failed over to a standby that had not synchronized the slot",
             guidance=f"changes may be lost: {RESET_ALL}",
         )
 
