@@ -22,12 +22,14 @@ from elt_assets.errors import ConfigError
 from elt_assets.lake.admin.replay import replay
 from elt_assets.lake.columns.metadata_columns import RAW_ID, ROW_DELETED_AT
 from elt_assets.lake.merge import file_splitting
+from elt_assets.lake.publish.iceberg import Publisher
 from elt_assets.lake.read.changes import ChangeReader, Position, find_changes, read_commit_name
 from elt_assets.lake.session import SparkProvider
 from elt_assets.lake.write.sync_columns import WriteSpec
 from elt_assets.protocol.catalog import APPEND_DEDUP, DELETED_AT, ConfiguredStream
 from tests.lake.harness import Lake
 from tests.lake.plain import NoSpark, rows_of, without_spark
+from tests.lake.publishing import oracle
 from tests.lake.staging import INTEGER, STRING, TIMESTAMP, checkpoint, rows, stream
 
 pytestmark = pytest.mark.spark
@@ -317,3 +319,20 @@ def test_a_wider_type_and_a_new_column_take_deleted_rows_along(lake: Lake) -> No
     ]
     sync(lake, {"id": "1", "name": "c", "at": 4}, configured=wider)
     assert rows(lake.spark, lake.table, "id", ROW_DELETED_AT)[0] == ("1", None)
+
+
+def test_deleted_rows_are_published_in_iceberg(tmp_path: Path) -> None:
+    publisher = Publisher(oracle.sqlite_settings(tmp_path / "catalog"))
+    with without_spark():
+        lake = Lake(cast(SparkProvider, NoSpark()), tmp_path / "shop")
+        table = oracle.lake_table(Path(lake.uri))
+        sync(lake, *({"id": n, "name": "a", "at": 1} for n in (1, 2)), keeps_deleted=False)
+        publisher.publish(table)  # before the table has the column
+        for record in ({"at": 2, DELETED_AT: NOON}, {"name": "b", "at": 3}):
+            sync(lake, {"id": 1, **record})
+            publisher.publish(table)
+            oracle.check_current(publisher, table)
+            iceberg = oracle.load(publisher, table)
+            assert iceberg is not None
+            times = iceberg.scan().to_arrow().sort_by("id").column(ROW_DELETED_AT).to_pylist()
+            assert times == [AT_NOON if DELETED_AT in record else None, None]
