@@ -449,9 +449,14 @@ class _Run:
                 row = source.get(key)
                 verdict = judge(row, rows, moment)
                 before = judged.get(key)
-                if verdict is Verdict.EQUAL or (before and before.verdict in DIFFERENCES):
-                    continue
                 wins = wins_by_cursor(row, rows, moment)
+                if before and before.verdict in DIFFERENCES:
+                    # The history may have a newer row than the table, which would stay current.
+                    is_newer = before.wins or (verdict in DIFFERENCES and wins)
+                    judged[key] = replace(before, wins=is_newer)
+                    continue
+                if verdict is Verdict.EQUAL:
+                    continue
                 judged[key] = JudgedKey(key, verdict, wins, side.is_history)
         return judged
 

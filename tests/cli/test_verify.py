@@ -113,6 +113,21 @@ def test_a_damaged_table_is_found_out_and_corrected(shop: Project, elt: Elt, see
     assert elt.json("verify", "shop")["streams"][0]["passed"]
 
 
+def test_a_row_that_table_and_history_have_damaged_otherwise_is_corrected_in_both(
+    own: Project, elt: Elt
+) -> None:
+    change(own, (TABLE, ()), put(1))
+    configure(own, history=True)
+    elt("sync", "shop")
+    undamaged, versions = rows_of(own), rows_of(own, "orders_history")
+    damage(own, "orders", "changed", random.Random(1))
+    damage(own, "orders_history", "cursor_raised", random.Random(1))
+    assert elt.json("verify", "shop/orders", "--repair")["streams"][0]["corrected"] == 1
+    assert rows_of(own) == undamaged
+    assert contents(rows_of(own, "orders_history")) == contents(versions)
+    assert elt.json("verify", "shop/orders")["streams"][0]["passed"]
+
+
 def contents(versions: list[Any]) -> list[str]:
     """The values of versions, without when they were valid."""
     return sorted(
