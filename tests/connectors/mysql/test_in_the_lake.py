@@ -10,6 +10,7 @@ import pytest
 
 from connectors.testing import Kit, KitOptions
 from tests.connectors.mysql.reads import configure, open_stream
+from tests.connectors.sql.limits import INSIDE, OUTSIDE, write_hours
 from tests.support.mariadb import MariaDb
 from tests.support.project import Project
 from tests.support.runs import materialize
@@ -33,10 +34,15 @@ def test_a_table_equals_that_of_the_server_after_each_sync(shop: MariaDb, own: P
         "destination_sync_mode": "append_dedup",
     }
     stream |= {"sync_mode": "incremental", "cursor_field": ["updated_at"]}
-    source = {"connector": "mysql", "config": shop.config(slice_rows=20)}
-    folder = own.connection("my", source=source, streams=[stream])
+    limits = {"connections": 1, "rows_per_second": 1000, "statement_seconds": 60}
     catalog = {"streams": [configure(open_stream(shop, "orders"))["stream"]]}
-    (folder / "catalog.json").write_text(json.dumps(catalog))
+    for hours in (OUTSIDE, INSIDE):
+        config = shop.config(slice_rows=20, limits={**limits, "hours": write_hours(*hours)})
+        source = {"connector": "mysql", "config": config}
+        folder = own.connection("my", source=source, streams=[stream])
+        (folder / "catalog.json").write_text(json.dumps(catalog))
+        if hours == OUTSIDE:
+            assert not materialize(own).success
     changes = [
         "DO 0",
         "UPDATE orders SET price = -0.01, updated_at = '2026-02-01' WHERE id % 2",
