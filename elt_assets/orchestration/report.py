@@ -319,8 +319,7 @@ class ReportedRead:
     def _complete_turn(self, stream: StreamId) -> CompleteStream:
         """Return the present result of a stream whose log is followed on."""
         plan = self._read.streams[stream]
-        for loss in describe_losses(self._count(plan)):
-            self._log.warning(f"{self._read.prefix(stream)}{loss}", extra=IN_RESULT)
+        self._warn_of_losses(plan)
         return self._complete(plan)
 
     def _combine_files(self, plan: StreamPlan) -> None:
@@ -398,7 +397,7 @@ class ReportedRead:
         self._log.info(text if partition is None else f"partition {partition}: {text}")
 
     def _log_end(self, plan: StreamPlan) -> None:
-        figures, prefix = self._count(plan), self._read.prefix(plan.id)
+        figures, prefix = self._read.figures(plan.id), self._read.prefix(plan.id)
         text = f"{prefix}done in {figures.seconds:,.0f} s: {figures.read:,} records read"
         counts = {
             "filtered out": figures.filtered,
@@ -408,6 +407,16 @@ class ReportedRead:
             "documents": figures.documents,
         }
         self._log_progress(", ".join([text, *(f"{n:,} {name}" for name, n in counts.items() if n)]))
+        self._warn_of_losses(plan)
+        if added := self._read.list_added_fields(plan.id):
+            self._log.warning(
+                f"{prefix}columns were added for fields that the catalog does not declare: "
+                f"{', '.join(added)}. Rows from before have null in them: `elt backfill` fills them"
+            )
+
+    def _warn_of_losses(self, plan: StreamPlan) -> None:
+        """Log what was not stored as it came since the last event of the stream."""
+        figures, prefix = self._count(plan), self._read.prefix(plan.id)
         for loss in describe_losses(figures):
             self._log.warning(f"{prefix}{loss}", extra=IN_RESULT)
         if figures.undeclared:
@@ -416,8 +425,3 @@ class ReportedRead:
                 self._log.warning if plan.asset.settings.on_undeclared == "warn" else self._log.info
             )
             log(f"{prefix}{undeclared}", extra=IN_RESULT)
-        if added := self._read.list_added_fields(plan.id):
-            self._log.warning(
-                f"{prefix}columns were added for fields that the catalog does not declare: "
-                f"{', '.join(added)}. Rows from before have null in them: `elt backfill` fills them"
-            )
