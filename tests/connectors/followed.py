@@ -134,7 +134,7 @@ class Followed:
             }
             fail = kills[self.random.choice(list(kills))]
             with working(self.work, fail, self.random.uniform(1, 10)):
-                sync.wait(120)
+                sync.wait(600)  # it reads what the log has when its time is over, also much
             time.sleep(1)  # what a killed run has started ends by itself
 
     def finish(self) -> None:
