@@ -359,7 +359,7 @@ def test_a_tick_is_skipped_with_the_error_of_a_failed_read(own: Project) -> None
     own.amend("scripted", new_data=READ)
     done = tick(own, "scripted_new_data")
     assert not done.run_requests
-    assert "scripted/things: `read` of connector" in (done.skip_message or "")
+    assert "scripted/things: `read` of the connector of scripted" in (done.skip_message or "")
     assert "ended with exit code 1" in (done.skip_message or "")
 
 

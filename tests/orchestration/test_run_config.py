@@ -210,7 +210,7 @@ def test_the_launchpad_describes_each_option(own: Project) -> None:
     fields = job.run_config_schema.config_type.fields  # type: ignore[attr-defined]
     options = fields["ops"].config_type.fields["weather__readings"].config_type.fields["config"]
     described = {name: option.description for name, option in options.config_type.fields.items()}
-    assert set(described) == {"refresh", "state", "window"}
+    assert set(described) == {"follow", "refresh", "state", "window"}
     spark = fields["resources"].config_type.fields["elt_spark"].config_type.fields["config"]
     settings = spark.config_type.fields["spark_config"]
     assert all([*described.values(), settings.description])
