@@ -91,14 +91,22 @@ def find_table_of_others(
 ) -> FormerTable | None:
     """Return the table at a path if a stream of another connection wrote it, as the connection was called.
 
+    A move to the stream that was killed may have given the table its new writer already.
+
     Raises:
         ConfigError: it cannot be opened; or that stream is still configured.
     """
     place = lake.child(*levels)
     is_path = all(level not in {"", ".", ".."} for level in levels)
-    newest = Table(place, "").newest_writer if is_path and is_table(place) else None
-    if newest is None or newest.startswith(f"elt:{stream.connection.name}/"):
+    table = Table(place, "") if is_path and is_table(place) else None
+    newest = None if table is None else table.newest_writer
+    if table is None or newest is None:
         return None
+    if newest.startswith(f"elt:{stream.connection.name}/"):
+        begun = table.move
+        if begun is None or begun.target != "/".join(stream.table_path.levels):
+            return None
+        return FormerTable(levels, begun.former, is_own=False, has_same_columns=True)
     writer = newest.partition("|")[0]
     if writer in _list_configured_writers(writer):
         raise ConfigError(
