@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from elt_assets.failpoints import Failpoint
 from tests.e2e import moved_connections as moved
 from tests.e2e.moved_connections import Kill, Scene, Step
 from tests.lake.publishing.catalogs import TOKEN, UNITY_CATALOG, unity_store
@@ -106,7 +107,9 @@ def check_kills(
 CLOCKS = 6
 """Kills of a command at random times."""
 KILLS = 1
-"""Kills of each operation in the short form."""
+"""Kills of each operation in the short form, chosen by chance."""
+WRITER_CHANGED = Kill(Failpoint.COMMIT_PUBLISHED, 2)
+"""A table has the writer of the new connection, and is in the folder of the former one."""
 
 
 def rename(scene: Scene) -> list[Step]:
@@ -131,6 +134,10 @@ OPERATIONS: Sequence[tuple[MakeSteps, int]] = (
 """The operations, each with the number of the command that the short form kills."""
 
 
+def choose_kills(chance: random.Random, always: list[Kill], kills: list[Kill]) -> list[Kill]:
+    return [*chance.sample(kills, KILLS), *always]
+
+
 def test_what_is_renamed_removed_or_moved_survives_kills(scene: Scene) -> None:
     chance = random.Random(3)
     restore = scene.save()
@@ -138,7 +145,9 @@ def test_what_is_renamed_removed_or_moved_survives_kills(scene: Scene) -> None:
         steps = make_steps(scene)
         for step in steps[:number]:
             scene.run(step)
-        kills = check_kills(scene, steps, number, lambda kills: chance.sample(kills, KILLS))
+        always = [WRITER_CHANGED] if make_steps is moved.rename_connection else []
+        choose = partial(choose_kills, chance, always)
+        kills = check_kills(scene, steps, number, choose)
         assert kills, steps[number]
         restore()
 
