@@ -86,7 +86,7 @@ def test_syncs_run_on_both_workers_and_need_no_file_system_that_they_share(
     folder.mkdir()
     (folder / "loaded.py").write_text(LOADED)
     dedup: dict[str, Any] = {"primary_key": [["key"]], "history": True, **DEDUP}
-    schema = {"key": {"type": "integer"}, "id": {"type": "integer"}}
+    schema = {"key": {"type": "integer"}, "id": {"type": "integer"}, "text": {"type": "string"}}
     with s3_server(tmp_path / "log") as endpoint:
         store = new_bucket(endpoint, tmp_path / "log")
         (project.root / "store.yaml").write_text(json.dumps(store.options))
@@ -97,7 +97,8 @@ def test_syncs_run_on_both_workers_and_need_no_file_system_that_they_share(
         }
         for cursor in range(1, syncs + 1):
             keys = (*range(cursor, cursor + 100), None)
-            records = [record(key=key, id=cursor) for key in keys]
+            # More bytes than one task parses: with fewer, one of the two workers may have all tasks.
+            records = [record(key=key, id=cursor, text=os.urandom(100_000).hex()) for key in keys]
             script(project, [*records, state(cursor)], schema=schema, **dedup)
             done = project.materialize('group:scripted or key:"loaded"', **places)
             assert done.returncode == 0, done.stdout + done.stderr
