@@ -48,7 +48,16 @@ KEYED: dict[str, Any] = {
 }
 DAYS = {"from": "2026-01-01", "to": "2026-01-03"}
 STATIONS = ("north", "south")
-_SAVED = ("defs", "home", "lake", "catalog.db", "scripted-source", "other-source", "weather-calls")
+_SAVED = (
+    "defs",
+    "home",
+    "lake",
+    "new",
+    "catalog.db",
+    "scripted-source",
+    "other-source",
+    "weather-calls",
+)
 
 
 @dataclass(frozen=True)

@@ -2,17 +2,22 @@
 
 Each command is killed in a process of its own, at a failpoint or at a random time, and run again. Then all
 is as after a run that was not disturbed: rows, states, entries of catalogs, slots, folders, files and what
-Dagster knows; and the next sync goes on from there. The long form kills at all failpoints.
+Dagster knows; and the next sync goes on from there.
+
+The long form (`-m long`) kills at all failpoints. Each command is a test of its own
+(`-k relocating-0` runs one), which reports each kill by its number; `ELT_KILLS=40-` goes on from the 40th.
 """
 
 from __future__ import annotations
 
 import copy
 import json
+import os
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -75,7 +80,7 @@ def scene(own: Project, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
 
 
 def check_kills(
-    scene: Scene, steps: Sequence[Step], number: int, choose: Callable[[list[Kill]], list[Kill]]
+    scene: Scene, steps: Sequence[Step], number: int, choose: Callable[[list[Kill]], Iterable[Kill]]
 ) -> int:
     """Kill a command of an operation, and run it again; return how many times it was killed.
 
@@ -90,8 +95,7 @@ def check_kills(
     seconds = time.monotonic() - began
     expected = scene.observe()
     clocks = [Kill(seconds=random.Random(n).uniform(0, seconds)) for n in range(CLOCKS)]
-    kills = choose([*(Kill(*place) for place in passed), *clocks])
-    for kill in kills:
+    for kill in choose([*(Kill(*place) for place in passed), *clocks]):
         restore()
         count += scene.run_killed(step, kill)
         observed = scene.observe()
@@ -125,45 +129,78 @@ def move(scene: Scene) -> list[Step]:
     return moved.list_moves(*scene.lakes)
 
 
-OPERATIONS: Sequence[tuple[MakeSteps, int]] = (
-    (rename, 2),
-    (moved.rename_connection, 1),
-    (remove, 2),
-    (move, 0),
-)
-"""The operations, each with the number of the command that the short form kills."""
+@dataclass(frozen=True)
+class Operation:
+    """An operation of several commands.
+
+    Attributes:
+        commands: how many commands it has.
+        killed: the command that the short form kills.
+        always: the kills that the short form tries besides those chosen by chance.
+    """
+
+    make_steps: MakeSteps
+    commands: int
+    killed: int
+    always: Sequence[Kill] = ()
 
 
-def choose_kills(chance: random.Random, always: list[Kill], kills: list[Kill]) -> list[Kill]:
+OPERATIONS = {
+    "renaming": Operation(rename, commands=4, killed=2),
+    "renaming_connection": Operation(
+        moved.rename_connection, commands=2, killed=1, always=[WRITER_CHANGED]
+    ),
+    "removing": Operation(remove, commands=3, killed=2),
+    "relocating": Operation(move, commands=2, killed=0),
+}
+
+
+def choose_kills(chance: random.Random, always: Sequence[Kill], kills: list[Kill]) -> list[Kill]:
     return [*chance.sample(kills, KILLS), *always]
 
 
 def test_what_is_renamed_removed_or_moved_survives_kills(scene: Scene) -> None:
     chance = random.Random(3)
     restore = scene.save()
-    for make_steps, number in OPERATIONS:
-        steps = make_steps(scene)
-        for step in steps[:number]:
+    for operation in OPERATIONS.values():
+        steps = operation.make_steps(scene)
+        for step in steps[: operation.killed]:
             scene.run(step)
-        always = [WRITER_CHANGED] if make_steps is moved.rename_connection else []
-        choose = partial(choose_kills, chance, always)
-        kills = check_kills(scene, steps, number, choose)
-        assert kills, steps[number]
+        choose = partial(choose_kills, chance, operation.always)
+        kills = check_kills(scene, steps, operation.killed, choose)
+        assert kills, steps[operation.killed]
         restore()
 
 
-def kill_everywhere(scene: Scene, make_steps: MakeSteps) -> None:
-    began, kills = time.monotonic(), 0
-    steps = make_steps(scene)
-    for number, step in enumerate(steps):
-        kills += check_kills(scene, steps, number, lambda kills: kills)
-        scene.run(step)
-    print(f"{kills} kills in {time.monotonic() - began:.0f} s")
+def list_commands() -> list[Any]:
+    """Return each command of each operation as parameters of a test with the name `OPERATION-NUMBER`."""
+    return [
+        pytest.param(operation, number, id=f"{name}-{number}")
+        for name, operation in OPERATIONS.items()
+        for number in range(operation.commands)
+    ]
+
+
+def report_kills(capsys: pytest.CaptureFixture[str], kills: list[Kill]) -> Iterator[Kill]:
+    """Yield the kills that `ELT_KILLS` names, and report the number of each before it."""
+    first, _, last = os.environ.get("ELT_KILLS", "0-").partition("-")
+    numbers = range(len(kills))[int(first) : int(last) + 1 if last else None]
+    assert numbers, f"ELT_KILLS is {first}-{last}; the command has {len(kills)} kills."
+    for number in numbers:
+        with capsys.disabled():
+            print(
+                f"{time.strftime('%X')} kill {number} of {len(kills)}: {kills[number]}", flush=True
+            )
+        yield kills[number]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("make_steps", [rename, moved.rename_connection, remove, move])
+@pytest.mark.parametrize(("operation", "number"), list_commands())
 def test_what_is_renamed_removed_or_moved_survives_a_kill_at_any_point(
-    scene: Scene, make_steps: MakeSteps
+    scene: Scene, operation: Operation, number: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kill_everywhere(scene, make_steps)
+    steps = operation.make_steps(scene)
+    assert len(steps) == operation.commands
+    for step in steps[:number]:
+        scene.run(step)
+    assert check_kills(scene, steps, number, partial(report_kills, capsys))

@@ -318,7 +318,8 @@ def remove_former(former: Location, lake: Location, *, report: Report) -> Sequen
         others += remove_folder(former.child(*name.split("/")))
         reach(Failpoint.TABLE_REMOVED)
         report(f"{name}: removed")
-    for name in contents.order:
+    # By the names of the copies: a run that was killed may have removed the last table of a folder.
+    for name in list_contents(lake).order:
         remove_empty_folders(former, name.split("/"))
     return others
 
