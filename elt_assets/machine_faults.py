@@ -94,9 +94,18 @@ _FAULTS: Sequence[_Fault] = (
         "the store refuses the credentials: they are not valid, or have expired",
         "renew the credentials, and check the clock of the machine; those of the machine's role are renewed "
         "during a sync (docs/storage.md)",
-        # The answer to a request of the method HEAD has no text.
+        # The answer to a request of the method HEAD has no text, and that to a short GET may lose it.
         r"ExpiredToken|InvalidToken|TokenRefreshRequired|InvalidAccessKeyId|SignatureDoesNotMatch"
-        r"|RequestTimeTooSkewed|RequestExpired|lacked valid authentication|status 40[01]\) during HeadObject",
+        r"|RequestTimeTooSkewed|RequestExpired|lacked valid authentication"
+        r"|status 40[01]\) during (?:HeadObject|GetObject operation: ?$)",
+    ),
+    _Fault(
+        TransientError,
+        "the store refused to read a file, and the reason is lost",
+        "check that the credentials have not expired and may read the file; otherwise check the network and "
+        "the service",
+        # pyarrow reads the answer into the buffer of the file's bytes, where a longer text has no room.
+        r"Failed to flush response stream",
     ),
     _Fault(
         ConfigError,

@@ -155,6 +155,11 @@ OBJECT_STORE = (
             AWS.format("UNKNOWN (HTTP status 400) during HeadObject", "No response body."),
             CREDENTIALS,
         ),
+        (AWS.format("UNKNOWN (HTTP status 400) during GetObject", ""), CREDENTIALS),
+        (
+            AWS.format("INTERNAL_FAILURE during GetObject", "Failed to flush response stream"),
+            (TransientError, "the store refused to read a file, and the reason is lost"),
+        ),
         (AWS.format("ACCESS_DENIED during HeadObject", "No response body."), PERMISSION),
         (AWS.format("SLOW_DOWN during PutObject", "SlowDown"), BUSY),
         (AWS.format("UNKNOWN (HTTP status 503) during HeadObject", "No response body."), BUSY),
