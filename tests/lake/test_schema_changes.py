@@ -81,6 +81,35 @@ def test_a_widening_converts_the_history_and_the_tombstones(
     ]
 
 
+@pytest.mark.parametrize("is_new", [True, False], ids=["new table", "new column"])
+@pytest.mark.parametrize("policy", ["append_dedup", "overwrite_dedup"])
+def test_a_widening_converts_deletes_of_the_commit_that_brought_their_column(
+    lake: Lake, spark: SparkSession, policy: str, is_new: bool
+) -> None:
+    """The hidden files of a history have columns that their commit adds to it."""
+    lake.history = True
+    syncs = iter(range(1, 9))
+
+    def sync(fields: dict[str, Any], *records: dict[str, Any]) -> None:
+        number = next(syncs)
+        fields = {"id": INTEGER, "at": INTEGER, DELETED_AT: STRING, **fields}
+        generation = number if policy == "overwrite_dedup" else 1
+        configured = stream(fields, policy, key=["id"], cursor=["at"], generation=generation)
+        lake.sync(configured, *({"at": number, **record} for record in records), value=number)
+
+    gone = {"id": 2, DELETED_AT: "yes"}
+    if not is_new:
+        sync({}, {"id": 1})
+    sync({"n": INTEGER}, {"id": 1, "n": 1}, {**gone, "n": 7})
+    history = lake.tables().history
+    assert history is not None and history.metadata.hidden
+    sync({"n": STRING}, {"id": 1, "n": "b"}, {**gone, "n": "c"})
+    older = {"id": 2, "n": "e", "at": 0}  # than the delete
+    sync({"n": STRING}, {"id": 1, "n": "d"}, *([older] if policy == "append_dedup" else []))
+    assert rows(spark, lake.table, "id", "n") == [(1, "d")]
+    assert (1, "1", False) in lake.versions("id", "n", "_is_current")
+
+
 def test_tombstones_of_a_replaced_table_have_its_new_types(lake: Lake, spark: SparkSession) -> None:
     """The commit that replaces the rows also replaces the columns, those of the hidden files too."""
 

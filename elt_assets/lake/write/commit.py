@@ -357,11 +357,7 @@ class CommitBuilder:
     def _companion_metadata(self, table: Table) -> CommitMetadata:
         """Return the metadata of a companion's commit; its sequence is set when it is published."""
         return CommitMetadata(
-            table.metadata.sequence,
-            self._spec.generation,
-            None,
-            self._spec.run_id,
-            columns_at=table.version if table.exists else None,
+            table.metadata.sequence, self._spec.generation, None, self._spec.run_id
         )
 
 

@@ -69,7 +69,7 @@ class CompanionChange:
     table: Table
     schema: t.StructType
     change: TableChange
-    metadata: CommitMetadata  # the metadata of the companion's own commit, except for its sequence
+    metadata: CommitMetadata  # that of its own commit, except for `sequence` and `columns_at`
     records: int
     remade: bool = False  # the files of the change are written again if the commit is built again
 
@@ -79,8 +79,14 @@ class CompanionChange:
         return [*self.change.add, *self.metadata.list_new_hidden(self.table.metadata)]
 
     def publish(self) -> None:
-        """Commit the change, with the next sequence of the companion."""
-        metadata = replace(self.metadata, sequence=self.table.metadata.sequence + 1)
+        """Give the companion the columns of the files, and commit the change with its next sequence.
+
+        The hidden files have columns that the companion may get only now, so the version with their columns
+        is known only after that.
+        """
+        self.table.prepare(self.schema)
+        sequence = self.table.metadata.sequence + 1
+        metadata = replace(self.metadata, sequence=sequence, columns_at=self.table.version)
         self.table.commit(self.change, metadata, self.records)
 
 
@@ -226,7 +232,6 @@ class StreamTables:
     def _commit_companion(self, companion: CompanionChange) -> None:
         """Publish the change of a companion. If a run that has lost the table since committed to the
         companion first, undo its commit and publish again."""
-        companion.table.prepare(companion.schema)
         try:
             companion.publish()
         except ConcurrentSync:

@@ -89,9 +89,7 @@ def remove_rows(tables: StreamTables, run_id: str) -> int:
             table,
             table.schema,
             TableChange(remove=table.files),
-            CommitMetadata(
-                table.metadata.sequence, after.generation, None, run_id, columns_at=table.version
-            ),
+            CommitMetadata(table.metadata.sequence, after.generation, None, run_id),
             0,
         )
         for table in tables.companions.values()
