@@ -9,9 +9,10 @@ reads.
 
 **A log that is followed** (`ReadScope.follow`) is looked at again and again: each look is what a read of its
 own would do, from the state that the windows before have left, so all that holds for a read holds for it. The
-read ends when its time is over. It ends before if a table has failed, whose error is to be seen now; and if a
-table is not complete, or is no longer what it was when the read began (`LogReader.is_current`): the next read
-begins with that. Tests: `tests/connectors/cdc/test_follow.py`
+read ends when its time is over, after the window that it is in: a log with much to read does not keep it
+longer, and the next read goes on from the state of that window. It ends before if a table has failed, whose
+error is to be seen now; and if a table is not complete, or is no longer what it was when the read began
+(`LogReader.is_current`): the next read begins with that. Tests: `tests/connectors/cdc/test_follow.py`
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ from connectors.cdc.reader import (
     Stream,
     Table,
     TableItems,
+    Window,
 )
+from connectors.cdc.texts import OVER
 from connectors.sdk.groups import GroupCheckpoint, GroupItem, GroupState, StreamFailure, StreamPart
 from connectors.sdk.items import Checkpoint, Measure, Slice, Wait, Warn
 from connectors.sdk.slice_files import find_slice_folder
@@ -93,9 +96,8 @@ class _LogRead(Generic[Stream, Table]):
         # One whose snapshot is not complete gets its changes after its next one.
         complete = {name for name, table in self._state.tables.items() if table.is_complete}
         self._members = {name: self._members[name] for name in self._members if name in complete}
-        if self._members:
-            yield from self._read_changes()
-        for stream in self._members:
+        reaches_end = (yield from self._read_changes()) if self._members else True
+        for stream in self._members if reaches_end else ():
             yield from self._take(stream, self._reader.finish(self._state, stream))
 
     def _fail(self, stream: StreamId, error: EltError) -> StreamFailure:
@@ -156,27 +158,42 @@ class _LogRead(Generic[Stream, Table]):
         if snapshot.is_held:
             yield Wait()
 
-    def _read_changes(self) -> Iterator[GroupItem]:
-        """Yield the changes up to the present end of the log, window by window; again, if it is followed."""
+    def _read_changes(self) -> Generator[GroupItem, None, bool]:
+        """Yield the changes up to the present end of the log, window by window; again, if it is followed.
+
+        Returns:
+            Whether the end was reached before the time was over.
+        """
         keys = {name: member.key_columns for name, member in self._members.items()}
         folder = Path(tempfile.mkdtemp(prefix="elt-log-", dir=find_slice_folder()))
         try:
             files = ChangeFiles(folder, self._cursor, keys)
-            is_due = True
+            reaches_end = is_due = True
             while is_due:
                 began = time.monotonic()
-                yield from self._read_windows(files)
-                is_due = yield from self._await_look(began)
+                reaches_end = yield from self._read_windows(files)
+                is_due = reaches_end and (yield from self._await_look(began))
+            return reaches_end
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _read_windows(self, files: ChangeFiles) -> Iterator[GroupItem]:
+    def _read_windows(self, files: ChangeFiles) -> Generator[GroupItem, None, bool]:
+        """Yield the changes of windows; return whether they were all, up to the present end of the log."""
         with closing(self._reader.changes(self._state, files)) as windows:
-            for is_due in windows:
-                yield from self._close_window(files, is_due=is_due)
+            for window in windows:
+                is_stored = yield from self._close_window(files, window)
                 if not self._members:
-                    return
+                    break
                 files.begin_window()
+                # After a window that is not stored, the next read would begin with the same one.
+                if is_stored and not window.is_last and self._is_over(time.monotonic()):
+                    yield StreamPart(next(iter(self._members)), Warn(OVER))
+                    return False
+        return True
+
+    def _is_over(self, moment: float) -> bool:
+        """Return whether a moment of the monotonic clock is after the time for which the log is followed."""
+        return self._follow is not None and moment > self._began + self._follow.seconds
 
     def _await_look(self, began: float) -> Generator[GroupItem, None, bool]:
         """Wait until the log is to be looked at again; return False if it is not.
@@ -187,7 +204,7 @@ class _LogRead(Generic[Stream, Table]):
         if self._follow is None or self._members.keys() != self._asked:
             return False
         due = max(began + self._follow.every, time.monotonic())
-        if due > self._began + self._follow.seconds:
+        if self._is_over(due):
             return False
         while True:
             yield Wait()  # the reader commits, and knows that this read is alive
@@ -196,11 +213,12 @@ class _LogRead(Generic[Stream, Table]):
                 return self._reader.is_current()
             time.sleep(min(left, _SIGN_SECONDS))
 
-    def _close_window(self, files: ChangeFiles, *, is_due: bool) -> Iterator[GroupItem]:
-        """Yield what was read in a window, and the state after it, if it is worth a commit."""
+    def _close_window(self, files: ChangeFiles, window: Window) -> Generator[GroupItem, None, bool]:
+        """Yield what was read in a window, and the state after it, if it is worth a commit; return whether it
+        is."""
         parts = [part for part in files.close() if self._is_new(part)]
-        if not parts and not files.failures and not is_due:
-            return
+        if not parts and not files.failures and not window.is_due:
+            return False
         yield from parts
         for stream, error in files.failures.items():
             del files.keys[stream]
@@ -214,6 +232,7 @@ class _LogRead(Generic[Stream, Table]):
         yield GroupCheckpoint(self._state.to_state())
         yield Wait()
         self._reader.release(self._state, files)
+        return True
 
     def _is_new(self, part: StreamPart) -> bool:
         """Return whether a part is to be sent: all but a warning that this read has sent already, which each

@@ -151,6 +151,20 @@ class Snapshot(Generic[Table]):
     unfinished: str = ""
 
 
+@dataclass(frozen=True)
+class Window:
+    """Some whole transactions of the log, whose changes are in the files.
+
+    Attributes:
+        is_due: whether it is to be committed if it has no changes: each commit is one of all tables, but a
+            log whose position stays cannot be removed.
+        is_last: whether it ends at the present end of the log.
+    """
+
+    is_due: bool = False
+    is_last: bool = True
+
+
 TableItems = Generator[Warn | Snapshot[Table] | Table, None, None]
 
 
@@ -191,11 +205,11 @@ class LogReader(ABC, Generic[Table]):
         """
 
     @abstractmethod
-    def changes(self, log: LogState[Table], files: ChangeFiles) -> Generator[bool, None, None]:
+    def changes(self, log: LogState[Table], files: ChangeFiles) -> Generator[Window, None, None]:
         """Write the changes up to the present end of the log, and yield after each window of transactions.
 
-        The windows are committed one by one. The reader yields whether a window is to be committed if it has
-        no changes: each commit is one of all tables, but a log whose position stays cannot be removed.
+        The windows are committed one by one. No further one is asked for if the time is over for which a log
+        is followed.
 
         Raises:
             EltError: the log cannot be read, or changes are lost.
@@ -219,6 +233,6 @@ class LogReader(ABC, Generic[Table]):
         return True
 
     def finish(self, log: LogState[Table], stream: StreamId) -> TableItems[Table]:
-        """Yield what is to be said of a table when all changes are read."""
+        """Yield what is to be said of a table when all changes are read up to the present end of the log."""
         del log, stream
         yield from ()

@@ -13,6 +13,10 @@ UPDATED_AT = "_ab_cdc_updated_at"
 """The field with the time of a change, as other sources of Airbyte name it."""
 RESET = "reset the stream (`elt reset`), so that it is read in full"
 RESET_ALL = "reset the streams of the connection (`elt reset`), so that they are read in full"
+OVER = (
+    "the time for which the log is followed was over before its present end: what is stored is whole, and "
+    "the next sync goes on from there. If this comes again and again, let `for` be longer"
+)
 
 
 def describe_absent(columns: Iterable[str]) -> str:

@@ -161,6 +161,23 @@ def test_a_run_without_changes_commits_nothing_and_ends(own: Project, file: Logg
     assert observations(own, "log", "plain") == seen
 
 
+def test_a_run_ends_after_a_window_of_a_backlog_and_the_next_one_goes_on(
+    own: Project, file: LoggedFile
+) -> None:
+    connect(own, file, {**DEDUP, "destination_sync_mode": "append"})
+    assert materialize(own).success
+    for number in range(4):
+        file.execute(f"INSERT INTO plain VALUES ({number}, 'a', {number})")
+    own.reconfigure("log", window_rows=1)
+    own.amend("log", follow={"for": "0.1s", "every": "0.1s"})  # over before the source has started
+    for count in (1, 2, 3, 4):
+        result = materialize(own)
+        assert result.success
+        assert count_rows(own) == count
+        assert ("`for` be longer" in read_log(own, result)) == (count < 4)
+    assert_equal(own, file)
+
+
 def test_a_column_that_comes_during_a_run_is_there_from_its_first_row_on(
     own: Project, file: LoggedFile
 ) -> None:

@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from connectors.cdc import reader
 from connectors.cdc.changes import ChangeFiles, RowFiles, number_snapshot
-from connectors.cdc.reader import LogReader, LogState, ReadScope, Snapshot, TableItems
+from connectors.cdc.reader import LogReader, LogState, ReadScope, Snapshot, TableItems, Window
 from connectors.cdc.stream import LogGroup, LogStream
 from connectors.cdc.texts import RESET, RESET_ALL
 from connectors.sdk import Checkpoint, Slice, SlicedStream, Source, run
@@ -242,7 +242,9 @@ class FileReader(LogReader[TableState]):
             parts = [part.item for part in files.close() if isinstance(part.item, Slice)]
             yield Snapshot(table, table.number, table.number, parts, table.number, is_held=True)
 
-    def changes(self, log: LogState[TableState], files: ChangeFiles) -> Generator[bool, None, None]:
+    def changes(
+        self, log: LogState[TableState], files: ChangeFiles
+    ) -> Generator[Window, None, None]:
         tables = {name: log.tables[name] for name in files.keys}
         ids = {stream.name: stream for stream in tables}
         numbers = {stream: table.number for stream, table in tables.items()}
@@ -252,7 +254,8 @@ class FileReader(LogReader[TableState]):
         size = 0
         with closing(self._open()) as connection:
             query = "SELECT * FROM log WHERE number > ? AND number <= ? ORDER BY number"
-            for entry in connection.execute(query, (self._end, _read_last(connection))):
+            last = _read_last(connection)
+            for entry in connection.execute(query, (self._end, last)):
                 number, moment, name, operation, before, after = entry
                 stream = ids.get(name)
                 if stream is not None and number > tables[stream].position:
@@ -263,9 +266,10 @@ class FileReader(LogReader[TableState]):
                     if size >= self._config.get("window_rows", 100):
                         size = 0
                         self._rows.flush()
-                        yield False
+                        yield Window(is_last=number == last)
         self._rows.flush()
-        yield self._end - min(table.position for table in tables.values()) >= _QUIET_ENTRIES
+        quiet = self._end - min(table.position for table in tables.values())
+        yield Window(is_due=quiet >= _QUIET_ENTRIES)
 
     def _add(self, stream: StreamId, moment: int, before: str | None, after: str | None) -> None:
         """Add a change; one that has no row truncates the table."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from connectors.cdc.changes import ChangeFiles, number_snapshot
-from connectors.cdc.reader import LogReader, LogState, ReadScope, Snapshot, TableItems
+from connectors.cdc.reader import LogReader, LogState, ReadScope, Snapshot, TableItems, Window
 from connectors.cdc.texts import RESET_ALL
 from connectors.mysql.config import MySqlConfig
 from connectors.mysql.log.check import check_contents
@@ -135,7 +135,7 @@ class BinlogReader(LogReader[TableState]):
         position = begin_snapshot(session) if position is None else position
         return TableState(position, server.time, server.time, place)
 
-    def changes(self, log: BinlogState, files: ChangeFiles) -> Generator[bool, None, None]:
+    def changes(self, log: BinlogState, files: ChangeFiles) -> Generator[Window, None, None]:
         with open_session(self._config, "values of the log cannot be converted") as session:
             server = read_server(session)
             self._windows = WindowReader(

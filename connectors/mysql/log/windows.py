@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from connectors.cdc.changes import ChangeFiles
-from connectors.cdc.reader import ReadScope
+from connectors.cdc.reader import ReadScope, Window
 from connectors.cdc.texts import RESET, RESET_ALL
 from connectors.mysql.config import MySqlConfig
 from connectors.mysql.log.changes import RowWriter, read_savepoint
@@ -93,8 +93,8 @@ class WindowReader:
         self._is_altered = False
         self._size = self._unmoved = 0
 
-    def windows(self) -> Iterator[bool]:
-        """Yield after each window whether it is worth a commit without changes.
+    def windows(self) -> Iterator[Window]:
+        """Yield after each window.
 
         Raises:
             EltError: the log cannot be read, or changes are lost.
@@ -109,7 +109,8 @@ class WindowReader:
             self._writer.flush()
             since = min(self._tables[name].moved for name in self._files.keys)
             is_old = self._server.time - since >= _QUIET_MICROSECONDS
-            yield is_old or self._unmoved >= _QUIET_BYTES
+            is_due = is_old or self._unmoved >= _QUIET_BYTES
+            yield Window(is_due=is_due, is_last=is_last)
 
     def move(self, stream: StreamId, table: TableState) -> TableState:
         """Return the state of a table with the transactions up to here."""

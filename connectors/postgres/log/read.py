@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from connectors.cdc.changes import ChangeFiles
-from connectors.cdc.reader import LogReader, LogState, ReadScope, TableItems
+from connectors.cdc.reader import LogReader, LogState, ReadScope, TableItems, Window
 from connectors.cdc.texts import RESET_ALL
 from connectors.postgres.check import read_version
 from connectors.postgres.config import PostgresConfig
@@ -210,7 +210,7 @@ class SlotReader(LogReader[TableState]):
         )
         yield from start.items(table, self._slot.confirmed)
 
-    def changes(self, log: SlotState, files: ChangeFiles) -> Generator[bool, None, None]:
+    def changes(self, log: SlotState, files: ChangeFiles) -> Generator[Window, None, None]:
         with open_session(self._config, "the end of the log is looked for") as session:
             end = read_server(session).lsn
         self._end = self._slot.confirmed
@@ -225,7 +225,8 @@ class SlotReader(LogReader[TableState]):
                 files.begin_window()
                 self._fill(log, files)
             self._truncated |= files.truncated
-            yield self._end - min(log.tables[name].lsn for name in files.keys) >= QUIET_BYTES
+            quiet = self._end - min(log.tables[name].lsn for name in files.keys)
+            yield Window(is_due=quiet >= QUIET_BYTES, is_last=self._end >= end)
 
     def _can_cut(self, place: int, log: SlotState, files: ChangeFiles) -> bool:
         """Return whether a window may end at a place: once, and where no table has later changes already."""

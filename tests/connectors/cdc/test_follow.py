@@ -15,11 +15,13 @@ from msgspec import Raw
 
 from connectors.cdc.changes import ChangeFiles
 from connectors.cdc.read import read_log
-from connectors.cdc.reader import LogState, ReadScope
+from connectors.cdc.reader import LogState, ReadScope, TableItems, Window
 from connectors.cdc.stream import LogGroup
+from connectors.cdc.texts import OVER
 from connectors.sdk.groups import GroupCheckpoint, StreamFailure, StreamPart
 from connectors.sdk.items import Wait, Warn
 from elt_assets.errors import ConfigError
+from elt_assets.protocol.catalog import StreamId
 from elt_assets.protocol.messages import FOLLOW, FollowRequest
 from tests.connectors.cdc.test_read import (
     CURSOR,
@@ -46,11 +48,13 @@ class FollowedReader(ScriptedReader):
     alters_at: int | None = None
     looks: int = 0
 
-    def changes(self, log: LogState[TableState], files: ChangeFiles) -> Generator[bool, None, None]:
+    def changes(
+        self, log: LogState[TableState], files: ChangeFiles
+    ) -> Generator[Window, None, None]:
         if self.looks < len(self.windows):
             self.windows[self.looks](files)
         self.looks += 1
-        yield False
+        yield Window()
 
     def is_current(self) -> bool:
         return self.alters_at != self.looks
@@ -109,6 +113,46 @@ def test_a_time_that_is_over_is_one_look() -> None:
     reader = FollowedReader()
     list(follow(reader, seconds=0))
     assert reader.looks == 1
+
+
+class BackloggedReader(FollowedReader):
+    """A reader whose first look finds some windows, one after another."""
+
+    def changes(
+        self, log: LogState[TableState], files: ChangeFiles
+    ) -> Generator[Window, None, None]:
+        while self.windows:
+            self.windows.pop(0)(files)
+            yield Window(is_last=not self.windows)
+
+    def finish(self, log: LogState[TableState], stream: StreamId) -> TableItems[TableState]:
+        self.calls.append("finish")
+        yield from ()
+
+
+def test_a_time_that_is_over_ends_a_backlog_after_the_window_that_is_read() -> None:
+    reader = BackloggedReader(windows=[partial(_write, number) for number in range(1, 5)])
+    for left in (3, 2, 1):
+        items = list(follow(reader, seconds=0))
+        assert (len(reader.windows), len(list_slices(items))) == (left, 1)
+        assert any(isinstance(i, StreamPart) and i.item == Warn(OVER) for i in items)
+        assert "finish" not in reader.calls  # it is said of a log that was read to its end
+    items = list(follow(reader, seconds=0))
+    assert not any(isinstance(i, StreamPart) and isinstance(i.item, Warn) for i in items)
+    assert "finish" in reader.calls
+
+
+def test_a_time_that_is_over_does_not_end_a_backlog_before_a_window_is_stored() -> None:
+    """The next read would begin at the same place."""
+    changes = [partial(_write, number) for number in (1, 2)]
+    reader = BackloggedReader(windows=[lambda files: None, lambda files: None, *changes])
+    assert len(list_slices(follow(reader, seconds=0))) == 1
+    assert len(reader.windows) == 1
+
+
+def test_a_backlog_is_read_while_there_is_time() -> None:
+    reader = BackloggedReader(windows=[partial(_write, number) for number in range(1, 5)])
+    assert len(list_slices(follow(reader, seconds=0.2))) == 4
 
 
 def test_a_table_that_fails_ends_the_read_so_that_its_error_is_seen() -> None:

@@ -15,7 +15,7 @@ import pytest
 from connectors.cdc import reader
 from connectors.cdc.changes import ChangeFiles, RowFiles
 from connectors.cdc.read import read_log
-from connectors.cdc.reader import LogReader, LogState, ReadScope, Snapshot, TableItems
+from connectors.cdc.reader import LogReader, LogState, ReadScope, Snapshot, TableItems, Window
 from connectors.sdk import Checkpoint, Slice
 from connectors.sdk.groups import GroupCheckpoint, GroupState, StreamFailure, StreamPart
 from connectors.sdk.items import Warn
@@ -73,10 +73,12 @@ class ScriptedReader(LogReader[TableState]):
         else:
             yield TableState(is_complete=True)
 
-    def changes(self, log: LogState[TableState], files: ChangeFiles) -> Generator[bool, None, None]:
+    def changes(
+        self, log: LogState[TableState], files: ChangeFiles
+    ) -> Generator[Window, None, None]:
         for window in self.windows:
             window(files)
-            yield False
+            yield Window()
 
     def move(self, stream: StreamId, table: TableState) -> TableState:
         return replace(table, position=table.position + 1)
