@@ -29,12 +29,6 @@ FIRST = 2.0
 """Seconds from the start of a run until something happens."""
 
 
-def list_seeds(name: str, count: int) -> list[int]:
-    """Return the seeds of a long form: those of an environment variable, such as 5-9, or all."""
-    first, _, last = os.environ.get(name, f"0-{count - 1}").partition("-")
-    return list(range(int(first), int(last or first) + 1))
-
-
 def find_children(parent: int, word: str) -> list[int]:
     """Return the processes with a word in their command line that a process has started, or its children."""
     parents: dict[int, int] = {}

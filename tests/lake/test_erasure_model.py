@@ -8,7 +8,6 @@ failpoint and run again. In the long form (`-m long`) each seed is a test of its
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from tests.lake.erasing import Erasing
 from tests.lake.modelled import THEMES
 from tests.lake.plain import SMALL_COMMITS, without_spark
 from tests.lake.test_commit_model import bounded
+from tests.support.seeds import list_seeds
 
 pytestmark = pytest.mark.spark
 
@@ -37,8 +37,7 @@ def test_exactly_the_selected_rows_are_gone(name: str) -> None:
 
 
 def seeds_of_long_form() -> list[Any]:
-    first, _, last = os.environ.get("ELT_ERASE_SEEDS", "0-59").partition("-")
-    numbers = range(int(first), int(last or first) + 1)
+    numbers = list_seeds("ELT_ERASE_SEEDS", 60)
     return [pytest.param(number, id=f"seed-{number}-") for number in numbers]
 
 

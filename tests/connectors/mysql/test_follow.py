@@ -12,13 +12,14 @@ from functools import partial
 
 import pytest
 
-from tests.connectors.followed import FOLLOW, Followed, list_seeds
+from tests.connectors.followed import FOLLOW, Followed
 from tests.connectors.mysql.audit import AUDIT, list_audited, list_events
 from tests.connectors.mysql.logs import run_logged
 from tests.connectors.mysql.test_log_in_the_lake import assert_current, connect, read_table
 from tests.connectors.mysql.workload import NAMES, TABLES, Workload
 from tests.support.mariadb import MariaDb
 from tests.support.project import Project
+from tests.support.seeds import list_seeds
 
 DEDUP = {"destination_sync_mode": "append_dedup"}
 pytestmark = [pytest.mark.external, pytest.mark.usefixtures("spark")]

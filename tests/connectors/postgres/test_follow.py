@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from tests.connectors.followed import FOLLOW, Followed, list_seeds
+from tests.connectors.followed import FOLLOW, Followed
 from tests.connectors.postgres.support import Database
 from tests.connectors.postgres.test_log_in_the_lake import (
     AUDIT,
@@ -23,6 +23,7 @@ from tests.connectors.postgres.test_log_in_the_lake import (
 from tests.connectors.postgres.workload import NAMES, TABLES, Workload
 from tests.support.project import Project
 from tests.support.runs import materialize, observations
+from tests.support.seeds import list_seeds
 
 DEDUP = {"destination_sync_mode": "append_dedup"}
 pytestmark = [pytest.mark.external, pytest.mark.usefixtures("spark")]

@@ -7,7 +7,6 @@ by seed: the long form (`-m long`) has 100 seeds, each a test of its own (`-k se
 
 from __future__ import annotations
 
-import os
 from typing import Any, ClassVar
 
 import pytest
@@ -20,14 +19,14 @@ from tests.lake.publishing import oracle
 from tests.lake.publishing.histories import Published
 from tests.lake.test_commit_model import bounded
 from tests.support.iceberg_readers import DuckDb, read_by_polars
+from tests.support.seeds import list_seeds
 
 pytestmark = [pytest.mark.spark, pytest.mark.external]
 
 
 def seeds_of_long_form() -> list[Any]:
     """Return the seeds as parameters of a test, of which each has the name `seed-NUMBER-`."""
-    first, _, last = os.environ.get("ELT_PUBLISH_SEEDS", "0-99").partition("-")
-    numbers = range(int(first), int(last or first) + 1)
+    numbers = list_seeds("ELT_PUBLISH_SEEDS", 100)
     return [pytest.param(number, id=f"seed-{number}-") for number in numbers]
 
 
