@@ -17,7 +17,9 @@ from elt_assets.errors import ConfigError, EltError, SystemFailure, TransientErr
 
 _QUERY = re.compile(r"\s*Query was:.*", re.DOTALL)
 _STATE = re.compile(r"\. SQLSTATE: \w{5}\s*$")
-_PREFIX = re.compile(r"^[A-Z_]+: (\[libpq\] )?(Failed to [a-z ]+: )?(ERROR:\s*)?")
+_PREFIX = re.compile(
+    r"^([A-Z_]+: )?(\[libpq\] )?(Failed to [a-z ]+: |Execution error \[\w+\]: )?(ERROR:\s*)?"
+)
 _CONNECTION = re.compile(
     r'^connection to server at "[^"]*"( \([^)]*\))?, port \d+ failed: (FATAL ?:\s*)?'
 )
@@ -67,6 +69,9 @@ _TRANSIENT = ("08", "53", "57P", "58", "40", "55P03", "55006", "25P03", "25P04",
 _CANCELED = "57014"
 _CONFLICTS = ("40001", "40P01")
 """What a standby ends because of a change that it must replay. A read has these states of nothing else."""
+_CONFLICT_TEXT = "conflict with recovery"
+"""What a standby says then. In the middle of a result there is no state; in another language, it is a failure
+that is not tried again."""
 CONFLICT = (
     "a standby ends reads that would see what it has to replay: on it ALTER SYSTEM SET "
     "hot_standby_feedback = on; or a larger max_standby_streaming_delay; and SELECT pg_reload_conf();"
@@ -120,7 +125,7 @@ def query_error(error: Exception, purpose: str) -> EltError:
         return TransientError(
             message, guidance="somebody has ended the query: run it again", detail=_CANCELED
         )
-    if state in _CONFLICTS:
+    if state in _CONFLICTS or (not state and _CONFLICT_TEXT in text):
         return TransientError(message, guidance=f"run it again; {CONFLICT}", detail=state)
     if state.startswith(_TRANSIENT):
         return TransientError(message, guidance="run it again", detail=state)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -223,7 +224,7 @@ def test_a_read_that_the_standby_ends_is_transient_and_says_what_helps(
 
     with pytest.raises(TransientError) as error:
         database.reader("t", FULL, **config).read(vacuum)
-    assert "hot_standby_feedback = on" in (error.value.guidance or "")
+    assert_conflict(error.value)
     standby.execute("ALTER SYSTEM SET hot_standby_feedback = on")
     standby.execute("SELECT pg_reload_conf()")
     held = "SELECT count(*) FROM pg_stat_replication WHERE backend_xmin IS NOT NULL"
@@ -231,3 +232,32 @@ def test_a_read_that_the_standby_ends_is_transient_and_says_what_helps(
     assert len(database.reader("t", FULL, **config).read(vacuum)) == 6000
     standby.execute("ALTER SYSTEM RESET hot_standby_feedback")
     standby.execute("SELECT pg_reload_conf()")
+
+
+def test_a_read_that_the_standby_ends_in_the_middle_of_a_result_is_transient(
+    database: Database, standby: Postgres
+) -> None:
+    """The driver gives no state of such an error."""
+    database.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, v text); "
+        "INSERT INTO t SELECT n, repeat('x', 2000) FROM generate_series(1, 40000) n"
+    )
+    vacuum = f"UPDATE {database.schema}.t SET v = 'y'; VACUUM {database.schema}.t"
+    limits = {"rows_per_second": 8000}
+    with ThreadPoolExecutor(1) as pool:
+
+        def vacuum_while_it_is_read() -> None:
+            waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'ClientWrite'"
+            wait(lambda: int(standby.execute(waits)) > 0, "a result is read")
+            for statement in vacuum.split("; "):
+                database.server.execute(statement)
+
+        done = pool.submit(vacuum_while_it_is_read)
+        with pytest.raises(TransientError, match=r"^[^[]*conflict with recovery") as error:
+            database.reader("t", FULL, **use_replica(standby), limits=limits).read()
+        done.result()
+    assert_conflict(error.value)
+
+
+def assert_conflict(error: TransientError) -> None:
+    assert "hot_standby_feedback = on" in (error.guidance or "")
