@@ -114,15 +114,19 @@ _MAX_STATE = 64 << 10
 _ATTEMPTS = 5
 _SEARCHED = 100
 """Newest entries of the log in which the commit with the state is looked for."""
-_FIXED: Mapping[str, str] = {
-    "format-version": "2",
-    "commit.retry.num-retries": "0",
+_KEPT: Mapping[str, str] = {
     # Other versions of the Delta table need the files: no engine may delete them.
     "gc.enabled": "false",
+}
+"""Properties that each publication sets, as it sets the mapping of names, without which readers see nulls."""
+_FIRST: Mapping[str, str] = {
+    **_KEPT,
+    "format-version": "2",
+    "commit.retry.num-retries": "0",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
 }
-"""Properties of each table."""
+"""Properties of a new table."""
 _log = logging.getLogger(__name__)
 
 
@@ -295,8 +299,8 @@ class Publisher:
         if entry is None:
             raise log.damage(delta.storage, version, "is lost")
         is_known = iceberg.properties.get(_ENTRY) == fingerprint(entry)
-        present = iceberg.current_snapshot()
-        if present is not None and is_known and iceberg.properties.get(VERSION) == str(version):
+        is_known = is_known and iceberg.properties.get(VERSION) == str(version)
+        if iceberg.current_snapshot() is not None and is_known and _has_its_properties(iceberg):
             return _describe(iceberg, version)
         columns = spark_schema(delta)
         schema = make_schema(columns, iceberg.metadata, table.texts)
@@ -329,7 +333,7 @@ class Publisher:
                 location=root,
                 partition_spec=make_spec(schema, delta.metadata().partition_columns, None),
                 properties={
-                    **_FIXED,
+                    **_FIRST,
                     "write.metadata.path": f"{root}/{FOLDER}",
                     DELTA_ID: delta.metadata().id,
                 },
@@ -429,6 +433,12 @@ def _describe(iceberg: Table, version: int) -> Publication:
     return Publication(snapshot.snapshot_id, published, max(0, version - published))
 
 
+def _has_its_properties(iceberg: Table) -> bool:
+    """Return whether no other program has changed properties that readers and the files depend on."""
+    expected = {_MAPPING: make_name_mapping(iceberg.schema()), **_KEPT}
+    return expected.items() <= iceberg.properties.items()
+
+
 def _make_properties(
     table: LakeTable, delta: Snapshot, entry: LogEntry, schema: Schema
 ) -> dict[str, str]:
@@ -438,6 +448,7 @@ def _make_properties(
         _ENTRY: fingerprint(entry),
         DELTA_ID: delta.metadata().id,
         _MAPPING: make_name_mapping(schema),
+        **_KEPT,
         **_read_state(delta),
         **(
             {_KEY: json.dumps(list(texts.key)), "comment": texts.comment or ""}

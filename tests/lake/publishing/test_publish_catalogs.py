@@ -89,6 +89,34 @@ def test_a_table_that_another_program_changed_is_refused_until_it_is_replaced(
     oracle.check_current(publisher, table)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("schema.name-mapping.default", "[]"), ("gc.enabled", "true")],
+    ids=["names", "files"],
+)
+@pytest.mark.parametrize("grows", [True, False], ids=["after a commit", "without a commit"])
+def test_properties_that_another_program_changed_are_set_again(
+    table: LakeTable, publisher: Publisher, name: str, value: str, grows: bool
+) -> None:
+    """Without the names readers see nulls in all columns; without the other, engines remove files.
+
+    apache/beam, pull request 39836.
+    """
+    publisher.publish(table)
+    iceberg = oracle.load(publisher, table)
+    assert iceberg is not None
+    before = iceberg.properties[name]
+    with iceberg.transaction() as transaction:
+        transaction.set_properties({name: value, "theirs": "1"})
+    if grows:
+        append(table, 2)
+    publisher.publish(table)
+    iceberg = oracle.load(publisher, table)
+    assert iceberg is not None
+    assert (iceberg.properties[name], iceberg.properties["theirs"]) == (before, "1")
+    oracle.check_current(publisher, table)
+
+
 def test_a_table_that_another_program_made_is_refused_until_it_is_replaced(
     table: LakeTable, publisher: Publisher, tmp_path: Path
 ) -> None:
