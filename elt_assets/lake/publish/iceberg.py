@@ -114,13 +114,13 @@ _MAX_STATE = 64 << 10
 _ATTEMPTS = 5
 _SEARCHED = 100
 """Newest entries of the log in which the commit with the state is looked for."""
-_KEPT: Mapping[str, str] = {
+_SAFETY_PROPERTIES: Mapping[str, str] = {
     # Other versions of the Delta table need the files: no engine may delete them.
     "gc.enabled": "false",
 }
 """Properties that each publication sets, as it sets the mapping of names, without which readers see nulls."""
-_FIRST: Mapping[str, str] = {
-    **_KEPT,
+_NEW_PROPERTIES: Mapping[str, str] = {
+    **_SAFETY_PROPERTIES,
     "format-version": "2",
     "commit.retry.num-retries": "0",
     "write.metadata.delete-after-commit.enabled": "true",
@@ -300,7 +300,7 @@ class Publisher:
             raise log.damage(delta.storage, version, "is lost")
         is_known = iceberg.properties.get(_ENTRY) == fingerprint(entry)
         is_known = is_known and iceberg.properties.get(VERSION) == str(version)
-        if iceberg.current_snapshot() is not None and is_known and _has_its_properties(iceberg):
+        if iceberg.current_snapshot() is not None and is_known and _keeps_properties(iceberg):
             return _describe(iceberg, version)
         columns = spark_schema(delta)
         schema = make_schema(columns, iceberg.metadata, table.texts)
@@ -333,7 +333,7 @@ class Publisher:
                 location=root,
                 partition_spec=make_spec(schema, delta.metadata().partition_columns, None),
                 properties={
-                    **_FIRST,
+                    **_NEW_PROPERTIES,
                     "write.metadata.path": f"{root}/{FOLDER}",
                     DELTA_ID: delta.metadata().id,
                 },
@@ -433,10 +433,10 @@ def _describe(iceberg: Table, version: int) -> Publication:
     return Publication(snapshot.snapshot_id, published, max(0, version - published))
 
 
-def _has_its_properties(iceberg: Table) -> bool:
+def _keeps_properties(iceberg: Table) -> bool:
     """Return whether no other program has changed properties that readers and the files depend on."""
-    expected = {_MAPPING: make_name_mapping(iceberg.schema()), **_KEPT}
-    return expected.items() <= iceberg.properties.items()
+    own_properties = {_MAPPING: make_name_mapping(iceberg.schema()), **_SAFETY_PROPERTIES}
+    return own_properties.items() <= iceberg.properties.items()
 
 
 def _make_properties(
@@ -448,7 +448,7 @@ def _make_properties(
         _ENTRY: fingerprint(entry),
         DELTA_ID: delta.metadata().id,
         _MAPPING: make_name_mapping(schema),
-        **_KEPT,
+        **_SAFETY_PROPERTIES,
         **_read_state(delta),
         **(
             {_KEY: json.dumps(list(texts.key)), "comment": texts.comment or ""}
