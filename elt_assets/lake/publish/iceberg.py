@@ -297,6 +297,9 @@ class Publisher:
         refuse_foreign(iceberg, table)
         entry = log.read(delta.storage, version)
         if entry is None:
+            delta.update_incremental()
+            if int(delta.version()) > version:
+                raise CommitFailedException(f"an erasure removed version {version} meanwhile")
             raise log.damage(delta.storage, version, "is lost")
         is_known = iceberg.properties.get(_ENTRY) == fingerprint(entry)
         is_known = is_known and iceberg.properties.get(VERSION) == str(version)

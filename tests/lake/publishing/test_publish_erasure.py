@@ -80,6 +80,16 @@ def test_a_sync_beside_the_erasure_of_a_published_table_is_refused(lake: Lake, n
     oracle.check_current(publisher, table)
 
 
+def test_a_version_that_is_erased_while_it_is_published_is_not_a_damaged_log(lake: Lake) -> None:
+    settings = oracle.sqlite_settings(lake.folder / "catalog")
+    publisher, other = Publisher(settings), Publisher(settings)
+    table = oracle.lake_table(lake.folder / "users")
+    lake.sync(USERS, {"id": 1, "email": SECRET}, {"id": 2, "email": "b@x"})
+    with done_at(Failpoint.ICEBERG_CREATED, lambda: erase_person(lake, other)):
+        publisher.publish(table)
+    oracle.check_current(publisher, table)
+
+
 def test_files_stay_if_the_catalog_cannot_let_them_go(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
