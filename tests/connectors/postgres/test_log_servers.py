@@ -122,8 +122,14 @@ def test_a_standby_that_is_promoted_is_an_error(lake: Lake, server: Postgres) ->
             cursor = "id" if mode == "cursor" else None
             reader = promoted.reader("plain", use_cursor(cursor), incremental=mode)
             reader.state = former.state
-            with pytest.raises(ConfigError, match="has the timeline 2, and the state is of 1"):
+            with pytest.raises(
+                ConfigError, match="has the timeline 2, and the state is of 1"
+            ) as error:
                 reader.read()
+            assert "elt reset" in (error.value.guidance or "")
+            reader.state = None  # as after `elt reset`
+            assert len(reader.read()) == 2
+            assert reader.read() == []
         with pytest.raises(ConfigError, match="is gone: the changes since the last sync are lost"):
             lake.sync()
         standby.execute("SELECT pg_create_logical_replication_slot('p', 'pgoutput')")
