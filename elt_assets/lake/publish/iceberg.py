@@ -37,6 +37,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
     TableAlreadyExistsError,
@@ -326,7 +327,7 @@ class Publisher:
         """Create the Iceberg table, without a snapshot."""
         catalog, identifier = self._open(table).catalog, self.identifier(table)
         for depth in range(1, len(identifier)):
-            catalog.create_namespace_if_not_exists(identifier[:depth])
+            _create_namespace(catalog, identifier[:depth])
         root = root_uri(table.location)
         schema = make_schema(spark_schema(delta), None, table.texts)
         try:
@@ -406,6 +407,16 @@ class Publisher:
             mask = str if self._opened is None else self._opened.mask
             self._opened = None  # credentials may have expired: the next call reads them again
             raise explain(error, f"the table {table.name} was published", mask) from None
+
+
+def _create_namespace(catalog: Catalog, name: tuple[str, ...]) -> None:
+    """Create a namespace if there is none, also if another publisher creates it in the same moment: a catalog
+    in a database then fails by an error of the database."""
+    try:
+        catalog.create_namespace_if_not_exists(name)
+    except Exception:
+        if not catalog.namespace_exists(name):
+            raise
 
 
 def _read_changes(delta: Snapshot, entry: LogEntry, iceberg: Table) -> FileChanges | None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pyarrow as pa
@@ -163,6 +165,30 @@ def test_of_two_publishers_one_wins_and_the_other_looks_again(
     oracle.check_current(publisher, table)
     iceberg = oracle.load(publisher, table)
     assert iceberg is not None and len(iceberg.snapshots()) == 2
+
+
+def test_tables_of_a_new_namespace_are_published_at_the_same_time(tmp_path: Path) -> None:
+    """airbytehq/airbyte, issue 59749."""
+    tables = []
+    for number in range(4):
+        folder = tmp_path / "lake" / "shop" / f"t{number}"
+        write_deltalake(folder, pa.table({"id": [number]}))
+        tables.append(oracle.lake_table(folder))
+    for attempt in range(8):
+        settings = oracle.sqlite_settings(tmp_path / f"catalog-{attempt}")
+        Publisher(settings)._open(tables[0])
+        begin = Barrier(len(tables))
+
+        def publish(
+            table: LakeTable, settings: IcebergSettings = settings, begin: Barrier = begin
+        ) -> None:
+            publisher = Publisher(settings)
+            begin.wait()
+            publisher.publish(table)
+            oracle.check_current(publisher, table)
+
+        with ThreadPoolExecutor(len(tables)) as pool:
+            list(pool.map(publish, tables))
 
 
 @pytest.mark.parametrize("error", [CommitStateUnknownException, CommitFailedException, OSError])
