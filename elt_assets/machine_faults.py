@@ -97,7 +97,8 @@ _FAULTS: Sequence[_Fault] = (
         # The answer to a request of the method HEAD has no text, and that to a short GET may lose it.
         r"ExpiredToken|InvalidToken|TokenRefreshRequired|InvalidAccessKeyId|SignatureDoesNotMatch"
         r"|RequestTimeTooSkewed|RequestExpired|lacked valid authentication"
-        r"|status 40[01]\) during (?:HeadObject|GetObject operation: ?$)",
+        r"|status 40[01]\) during (?:HeadObject|GetObject operation: ?$)"
+        r"|performing HEAD [\s\S]*400 Bad Request",
     ),
     _Fault(
         TransientError,

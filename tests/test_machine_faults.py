@@ -145,6 +145,10 @@ AWS = "When uploading object with key 't/y' in bucket 'b': AWS Error {} operatio
 OBJECT_STORE = (
     "Generic S3 error\n  \x1b[31m↳\x1b[0m Error performing PUT\n {}\n <Error><Code>{}</Code>"
 )
+OBJECT_STORE_HEAD = (
+    "Kernel error -> Generic S3 error\n  \x1b[31m↳\x1b[0m Error performing HEAD http://s3/b/t/_delta_log/1"
+    ".checkpoint.parquet in 359.58µs - Server returned non-2xx status code\n 400 Bad Request\n"
+)
 
 
 @pytest.mark.parametrize(
@@ -156,6 +160,7 @@ OBJECT_STORE = (
             CREDENTIALS,
         ),
         (AWS.format("UNKNOWN (HTTP status 400) during GetObject", ""), CREDENTIALS),
+        (OBJECT_STORE_HEAD, CREDENTIALS),
         (
             AWS.format("INTERNAL_FAILURE during GetObject", "Failed to flush response stream"),
             (TransientError, "the store refused to read a file, and the reason is lost"),
