@@ -22,7 +22,7 @@ from elt_assets.lake.delta.storage import DataFile, TableStorage
 from elt_assets.lake.worker.parquet import Output, open_writer
 from tests.support.elt import Elt
 from tests.support.project import Project
-from tests.support.seeds import list_seeds
+from tests.support.seeds import read_range
 from tests.support.sql_shop import TABLE, change, configure, put
 
 pytestmark = pytest.mark.usefixtures("spark")
@@ -89,13 +89,11 @@ def rows_of(project: Project, table: str = "orders") -> list[Any]:
     return [row for row in project.rows("shop", table) if row.get("_is_current", True)]
 
 
-LONG_FORM = pytest.param(list_seeds("ELT_VERIFY_SEEDS", 100), marks=pytest.mark.long)
+LONG_FORM = pytest.param(read_range("ELT_VERIFY_SEEDS", 100), marks=pytest.mark.long)
 
 
-@pytest.mark.parametrize("seeds", [[0, 1], LONG_FORM], ids=["short", "long"])
-def test_a_damaged_table_is_found_out_and_corrected(
-    shop: Project, elt: Elt, seeds: list[int]
-) -> None:
+@pytest.mark.parametrize("seeds", [range(2), LONG_FORM], ids=["short", "long"])
+def test_a_damaged_table_is_found_out_and_corrected(shop: Project, elt: Elt, seeds: range) -> None:
     configure(shop, history=True, partition_by=["region"])
     elt("sync", "shop")
     undamaged, versions = rows_of(shop), rows_of(shop, "orders_history")
@@ -145,10 +143,8 @@ def contents(versions: list[Any]) -> list[str]:
     )
 
 
-@pytest.mark.parametrize("seeds", [[0, 1], LONG_FORM], ids=["short", "long"])
-def test_no_false_alarm_while_rows_get_new_values(
-    shop: Project, elt: Elt, seeds: list[int]
-) -> None:
+@pytest.mark.parametrize("seeds", [range(2), LONG_FORM], ids=["short", "long"])
+def test_no_false_alarm_while_rows_get_new_values(shop: Project, elt: Elt, seeds: range) -> None:
     """A cursor shows inserts and updates, and the next sync brings them."""
     change(shop, ("PRAGMA journal_mode = WAL", ()))
     numbers = itertools.count(10_000)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,6 +29,7 @@ from tests.lake.publishing.catalogs import TOKEN, UNITY_CATALOG, unity_store
 from tests.programs.unity_server import Store
 from tests.support.postgres import run_postgres
 from tests.support.project import Project
+from tests.support.seeds import read_range
 
 pytestmark = [pytest.mark.external, pytest.mark.usefixtures("spark_provider")]
 MakeSteps = Callable[[Scene], list[Step]]
@@ -183,10 +183,7 @@ def list_commands() -> list[Any]:
 
 def report_kills(capsys: pytest.CaptureFixture[str], kills: list[Kill]) -> Iterator[Kill]:
     """Yield the kills that `ELT_KILLS` names, and report the number of each before it."""
-    first, _, last = os.environ.get("ELT_KILLS", "0-").partition("-")
-    numbers = range(len(kills))[int(first) : int(last) + 1 if last else None]
-    assert numbers, f"ELT_KILLS is {first}-{last}; the command has {len(kills)} kills."
-    for number in numbers:
+    for number in read_range("ELT_KILLS", len(kills)):
         with capsys.disabled():
             print(
                 f"{time.strftime('%X')} kill {number} of {len(kills)}: {kills[number]}", flush=True

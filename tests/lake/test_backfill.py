@@ -23,7 +23,7 @@ from elt_assets.protocol.catalog import APPEND, APPEND_DEDUP, DELETED_AT
 from tests.lake.camera import Camera
 from tests.lake.harness import Lake
 from tests.lake.staging import INTEGER, STRING, checkpoint, rows, stream
-from tests.support.seeds import list_seeds
+from tests.support.seeds import read_range
 
 COLUMNS = {"id": INTEGER, "at": INTEGER, "name": STRING, DELETED_AT: STRING}
 MORE = {**COLUMNS, "discount": INTEGER, "note": STRING}
@@ -237,7 +237,7 @@ def test_a_backfill_beside_syncs_equals_a_full_read(lake: Lake, seed: int) -> No
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", list_seeds("ELT_BACKFILL_SEEDS", 50))
+@pytest.mark.parametrize("seed", read_range("ELT_BACKFILL_SEEDS", 50))
 def test_backfills_beside_syncs_equal_full_reads(lake: Lake, seed: int) -> None:
     check_backfill_beside_syncs(lake, seed + 100)
 

@@ -31,6 +31,7 @@ from tests.lake.test_lying_runs import EXPIRED, REFUSED_DELETES
 from tests.support.failpoints import KILLED_IN
 from tests.support.lying_store import Lie, LyingStore
 from tests.support.object_store import ObjectStore, copy_folder, missing_files
+from tests.support.seeds import read_range
 from tests.support.value_search import find_in_store
 
 pytestmark = pytest.mark.spark
@@ -122,10 +123,7 @@ def test_an_erasure_whose_store_refuses_all_from_some_request_on_is_finished(
     story: Story, lie: Lie, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each third request; `ELT_REQUESTS=40-` goes on from the 40th."""
-    first, _, last = os.environ.get("ELT_REQUESTS", "1-").partition("-")
-    numbers = range(int(first), int(last) + 1 if last else story.requests, 3)
-    assert numbers, f"ELT_REQUESTS is {first}-{last}; the erasure has {story.requests} requests."
-    for skip in numbers:
+    for skip in read_range("ELT_REQUESTS", story.requests, first=1)[::3]:
         with capsys.disabled():
             print(f"refused from request {skip} of {story.requests} on", flush=True)
         error = story.check(replace(lie, skip=skip))

@@ -18,7 +18,7 @@ from tests.lake.erasing import Erasing
 from tests.lake.modelled import THEMES
 from tests.lake.plain import SMALL_COMMITS, without_spark
 from tests.lake.test_commit_model import bounded
-from tests.support.seeds import list_seeds
+from tests.support.seeds import read_range
 
 pytestmark = pytest.mark.spark
 
@@ -37,7 +37,7 @@ def test_exactly_the_selected_rows_are_gone(name: str) -> None:
 
 
 def seeds_of_long_form() -> list[Any]:
-    numbers = list_seeds("ELT_ERASE_SEEDS", 60)
+    numbers = read_range("ELT_ERASE_SEEDS", 60)
     return [pytest.param(number, id=f"seed-{number}-") for number in numbers]
 
 

@@ -19,7 +19,7 @@ from tests.connectors.mysql.test_log_in_the_lake import assert_current, connect,
 from tests.connectors.mysql.workload import NAMES, TABLES, Workload
 from tests.support.mariadb import MariaDb
 from tests.support.project import Project
-from tests.support.seeds import list_seeds
+from tests.support.seeds import read_range
 
 DEDUP = {"destination_sync_mode": "append_dedup"}
 pytestmark = [pytest.mark.external, pytest.mark.usefixtures("spark")]
@@ -74,7 +74,7 @@ def test_runs_that_fail_anywhere_lose_and_double_nothing(logged: MariaDb, own: P
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", list_seeds("ELT_FOLLOW_SEEDS", 20))
+@pytest.mark.parametrize("seed", read_range("ELT_FOLLOW_SEEDS", 20))
 def test_many_runs_that_are_killed(logged: MariaDb, own: Project, seed: int) -> None:
     runs = follow(own, logged, seed)
     runs.start()

@@ -23,7 +23,7 @@ from tests.connectors.postgres.test_log_in_the_lake import (
 from tests.connectors.postgres.workload import NAMES, TABLES, Workload
 from tests.support.project import Project
 from tests.support.runs import materialize, observations
-from tests.support.seeds import list_seeds
+from tests.support.seeds import read_range
 
 DEDUP = {"destination_sync_mode": "append_dedup"}
 pytestmark = [pytest.mark.external, pytest.mark.usefixtures("spark")]
@@ -83,7 +83,7 @@ def test_runs_that_fail_anywhere_lose_and_double_nothing(published: Database, ow
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", list_seeds("ELT_FOLLOW_SEEDS", 20))
+@pytest.mark.parametrize("seed", read_range("ELT_FOLLOW_SEEDS", 20))
 def test_many_runs_that_are_killed(published: Database, own: Project, seed: int) -> None:
     runs = follow(own, published, seed)
     runs.start()

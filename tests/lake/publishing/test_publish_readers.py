@@ -19,14 +19,14 @@ from tests.lake.publishing import oracle
 from tests.lake.publishing.histories import Published
 from tests.lake.test_commit_model import bounded
 from tests.support.iceberg_readers import DuckDb, read_by_polars
-from tests.support.seeds import list_seeds
+from tests.support.seeds import read_range
 
 pytestmark = [pytest.mark.spark, pytest.mark.external]
 
 
 def seeds_of_long_form() -> list[Any]:
     """Return the seeds as parameters of a test, of which each has the name `seed-NUMBER-`."""
-    numbers = list_seeds("ELT_PUBLISH_SEEDS", 100)
+    numbers = read_range("ELT_PUBLISH_SEEDS", 100)
     return [pytest.param(number, id=f"seed-{number}-") for number in numbers]
 
 
