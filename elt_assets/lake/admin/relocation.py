@@ -319,7 +319,7 @@ def remove_former(former: Location, lake: Location, *, report: Report) -> Sequen
         reach(Failpoint.TABLE_REMOVED)
         report(f"{name}: removed")
     # By the names of the copies: a run that was killed may have removed the last table of a folder.
-    for name in list_contents(lake).order:
+    for name in list_contents(lake).order if former.path is not None else ():
         remove_empty_folders(former, name.split("/"))
     return others
 

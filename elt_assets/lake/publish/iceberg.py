@@ -302,9 +302,17 @@ class Publisher:
             if int(delta.version()) > version:
                 raise CommitFailedException(f"an erasure removed version {version} meanwhile")
             raise log.damage(delta.storage, version, "is lost")
-        is_known = iceberg.properties.get(_ENTRY) == fingerprint(entry)
-        is_known = is_known and iceberg.properties.get(VERSION) == str(version)
-        if iceberg.current_snapshot() is not None and is_known and _keeps_properties(iceberg):
+        published, properties = iceberg.current_snapshot(), iceberg.properties
+        changed = [] if published is None else _list_changed_properties(iceberg)
+        if changed:
+            _log.warning(
+                "The Iceberg table %s has other values of %s than were published: they are set again",
+                ".".join(iceberg.name()),
+                ", ".join(changed),
+            )
+        is_known = properties.get(_ENTRY) == fingerprint(entry)
+        is_known = is_known and properties.get(VERSION) == str(version)
+        if published is not None and is_known and not changed:
             return _describe(iceberg, version)
         columns = spark_schema(delta)
         schema = make_schema(columns, iceberg.metadata, table.texts)
@@ -447,10 +455,10 @@ def _describe(iceberg: Table, version: int) -> Publication:
     return Publication(snapshot.snapshot_id, published, max(0, version - published))
 
 
-def _keeps_properties(iceberg: Table) -> bool:
-    """Return whether no other program has changed properties that readers and the files depend on."""
+def _list_changed_properties(iceberg: Table) -> list[str]:
+    """Return the properties, of those that readers and the files depend on, that another program changed."""
     own_properties = {_MAPPING: make_name_mapping(iceberg.schema()), **_SAFETY_PROPERTIES}
-    return own_properties.items() <= iceberg.properties.items()
+    return [name for name, value in own_properties.items() if iceberg.properties.get(name) != value]
 
 
 def _make_properties(

@@ -98,7 +98,12 @@ def test_a_table_that_another_program_changed_is_refused_until_it_is_replaced(
 )
 @pytest.mark.parametrize("grows", [True, False], ids=["after a commit", "without a commit"])
 def test_properties_that_another_program_changed_are_set_again(
-    table: LakeTable, publisher: Publisher, name: str, value: str, grows: bool
+    table: LakeTable,
+    publisher: Publisher,
+    name: str,
+    value: str,
+    grows: bool,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Without the names readers see nulls in all columns; without the other, engines remove files.
 
@@ -116,6 +121,7 @@ def test_properties_that_another_program_changed_are_set_again(
     iceberg = oracle.load(publisher, table)
     assert iceberg is not None
     assert (iceberg.properties[name], iceberg.properties["theirs"]) == (before, "1")
+    assert [name in record.getMessage() for record in caplog.records] == [True]
     oracle.check_current(publisher, table)
 
 
